@@ -1,0 +1,105 @@
+"""The contracts everything here stands on: a model P, an inference network Q, and an estimator that trains the two.
+
+`nvil.networks` meets the first two with layers; a user's own classes need no layers at all. Networks that also have
+`support()`, the stacked list of all their latent states, can be enumerated by `nvil.exact`.
+"""
+
+import abc
+from typing import Any, NamedTuple, Protocol
+
+import equinox as eqx
+from jaxtyping import Array, Float, Key
+
+Latents = Any
+"""The latent variables h of a batch: a pytree of arrays whose leading axis is the batch axis."""
+
+
+class Model(Protocol):
+    """P(x, h), any joint distribution of the data and the latents."""
+
+    def log_prob(self, x: Any, h: Latents) -> Float[Array, "batch terms"]:
+        """The terms of log P(x, h), from the data up.
+
+        With n terms from Q, local signals need n + 1 here: term 0 is log P(x | h^1), term i is log P(h^i | h^(i+1)).
+        Any other number, for example a single term, trains with the global signal.
+        """
+        ...
+
+
+class Inference(Protocol):
+    """Q(h | x), any conditional distribution of the latents that can be sampled and evaluated."""
+
+    def sample(self, key: Key[Array, ""], x: Any) -> Latents:
+        """Draw h ~ Q(h | x), one for every case of the batch."""
+        ...
+
+    def log_prob(self, h: Latents, x: Any) -> Float[Array, "batch layers"]:
+        """The terms log Q(h^i | h^(i-1)), one for each group of latents that has a learning signal of its own."""
+        ...
+
+    def contexts(self, x: Any, h: Latents) -> tuple[Float[Array, "*_ _"], ...]:
+        """What each layer of `log_prob` is conditioned on: the input of that layer's baseline.
+
+        `h` may have leading sample axes that `x` lacks: broadcast, as NumPy does.
+        """
+        ...
+
+
+class Pair(NamedTuple):
+    """A model with its inference network: what is trained, saved and loaded together."""
+
+    model: Any
+    inference: Any
+
+
+class Parameters(NamedTuple):
+    """Everything that is trained: theta (model), phi (inference network) and psi (baselines)."""
+
+    model: Any
+    inference: Any
+    baselines: Any = ()
+
+    @property
+    def pair(self) -> Pair:
+        return Pair(self.model, self.inference)
+
+
+class Info(NamedTuple):
+    """What one update looked like: averages over the cases and samples of the minibatch."""
+
+    bound: Float[Array, ""]
+    signal_mean: Float[Array, " layers"]
+    signal_deviation: Float[Array, " layers"]
+    raw_deviation: Float[Array, " layers"]
+
+
+class Estimator(eqx.Module):
+    """Estimates the gradients of the bound, *summed* over the cases of a minibatch as in Algorithm 1.
+
+    What is random (`sample`) is kept apart from what is computed (`gradients_from`), so that `nvil.exact` can put every
+    possible draw (`enumerate_draws`) in the place of the sampled ones.
+    """
+
+    @abc.abstractmethod
+    def init(self, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[Any, Any]:
+        """Make `(baseline parameters psi, state)`. `x` is a minibatch to take first statistics from."""
+
+    @abc.abstractmethod
+    def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Any:
+        """Draw all the randomness that one gradient estimate for the minibatch `x` needs."""
+
+    @abc.abstractmethod
+    def gradients_from(
+        self, draws: Any, params: Parameters, x: Any, state: Any
+    ) -> tuple[Parameters, Any, Info]:
+        """The estimate for given draws: `(gradients, state, info)`; gradients point uphill."""
+
+    @abc.abstractmethod
+    def enumerate_draws(self, pair: Pair, x: Any) -> tuple[Any, Float[Array, " outcomes"]]:
+        """Every possible outcome of `sample`, stacked along a leading axis, and its log-probability."""
+
+    def gradients(
+        self, key: Key[Array, ""], params: Parameters, x: Any, state: Any
+    ) -> tuple[Parameters, Any, Info]:
+        """Estimate the gradients for the minibatch `x`: `(gradients, state, info)`."""
+        return self.gradients_from(self.sample(key, params.pair, x), params, x, state)

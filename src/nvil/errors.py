@@ -1,0 +1,22 @@
+"""The two ways things end badly: the caller asked for something impossible, or training failed."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UsageError(ValueError):
+    """What was asked for cannot be done as asked; the message says what, where and what to do."""
+
+
+class TrainingError(RuntimeError):
+    """Training could not go on (for example because parameters stopped being finite)."""
+
+
+def choose(kind: str, name: str, options: Iterable[str]) -> str:
+    """Return `name` if it is one of `options`, else raise a `UsageError` that suggests the near miss."""
+    options = sorted(options)
+    if name in options:
+        return name
+    near = difflib.get_close_matches(name, options, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(options)}."
+    raise UsageError(f"Unknown {kind} {name!r}; {hint}")

@@ -1,0 +1,79 @@
+"""The bound of a trained model on data, streamed in blocks so that memory does not grow with data or samples."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from nvil.contracts import Pair
+from nvil.errors import UsageError
+
+BLOCK = 500
+
+
+class Evaluation(NamedTuple):
+    """The bound per case, in nats, and how sure it is.
+
+    - `bound`: E_Q[log P(x, h) - log Q(h | x)] averaged over cases and samples. It is the *average* bound of the samples, as
+      in the paper, not an importance-weighted one.
+    - `bound_se`: its standard error as an estimate for new cases: the deviation between cases over sqrt(cases).
+    - `monte_carlo_se`: the part of the error that more samples would remove (on these very cases); None for one sample.
+    """
+
+    bound: float
+    bound_se: float
+    monte_carlo_se: float | None
+    samples: int
+    cases: int
+
+
+def evaluate(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> Evaluation:
+    """Estimate the bound of `pair` on the rows of `x` with `samples` draws from Q for every case."""
+    means, variances = case_bounds(pair, x, samples=samples, key=jax.random.key(seed))
+    cases = len(means)
+    between = float(np.std(means, ddof=1)) if cases > 1 else float("nan")
+    within = float(np.sqrt(np.mean(variances) / (samples * cases))) if samples > 1 else None
+    return Evaluation(float(np.mean(means)), between / cases**0.5, within, samples, cases)
+
+
+def case_bounds(
+    pair: Pair, x: Any, *, samples: int, key: Key[Array, ""]
+) -> tuple[Float[np.ndarray, " cases"], Float[np.ndarray, " cases"]]:
+    """For every case, the mean and the variance over samples of log P(x, h) - log Q(h | x)."""
+    if samples < 1:
+        raise UsageError(f"The bound needs at least 1 sample, not {samples}.")
+    if len(x) == 0:
+        raise UsageError("There are no cases to evaluate.")
+    block = min(BLOCK, len(x))
+    parts = []
+    for i, start in enumerate(range(0, len(x), block)):
+        rows = np.asarray(x[start : start + block])
+        # The last block is padded to the same shape, so that nothing compiles twice.
+        padded = np.concatenate([rows, np.repeat(rows[-1:], block - len(rows), axis=0)])
+        mean, variance = _block_bounds(pair, padded, samples, jax.random.fold_in(key, i))
+        parts.append((np.asarray(mean, float)[: len(rows)], np.asarray(variance, float)[: len(rows)]))
+    means, variances = zip(*parts, strict=True)
+    return np.concatenate(means), np.concatenate(variances)
+
+
+@eqx.filter_jit
+def _block_bounds(
+    pair: Pair, x: Array, samples: int, key: Key[Array, ""]
+) -> tuple[Float[Array, " cases"], Float[Array, " cases"]]:
+    x = as_float(x)
+
+    def one(sample_key: Key[Array, ""]) -> Float[Array, " cases"]:
+        h = pair.inference.sample(sample_key, x)
+        log_p = jnp.sum(pair.model.log_prob(x, h), axis=-1)
+        return log_p - jnp.sum(pair.inference.log_prob(h, x), axis=-1)
+
+    bounds = jax.lax.map(one, jax.random.split(key, samples))
+    return jnp.mean(bounds, axis=0), jnp.var(bounds, axis=0, ddof=1 if samples > 1 else 0)
+
+
+def as_float(x: Any) -> Float[Array, "*_"]:
+    """Data as stored (for example bytes) in the floating type that the networks compute in."""
+    return jnp.asarray(x).astype(float)

@@ -1,0 +1,87 @@
+"""Exact quantities of small models, by enumeration of all latent states.
+
+Use these in float64 (`jax.config.update("jax_enable_x64", True)`) to test a model or an estimator without Monte Carlo
+error. `latents` is a pytree of stacked states; networks made of layers list their own with `support()`.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from nvil.contracts import Estimator, Inference, Latents, Model, Pair, Parameters
+
+
+def model_log_prob(model: Model, x: Any, latents: Latents) -> Float[Array, "cases states"]:
+    """log P(x, h) for every case and every latent state."""
+    return _for_every_state(lambda h: jnp.sum(model.log_prob(x, h), axis=-1), x, latents)
+
+
+def inference_log_prob(inference: Inference, x: Any, latents: Latents) -> Float[Array, "cases states"]:
+    """log Q(h | x) for every case and every latent state."""
+    return _for_every_state(lambda h: jnp.sum(inference.log_prob(h, x), axis=-1), x, latents)
+
+
+def log_likelihood(model: Model, x: Any, latents: Latents) -> Float[Array, " cases"]:
+    """log P(x) = log sum_h P(x, h)."""
+    return jax.nn.logsumexp(model_log_prob(model, x, latents), axis=-1)
+
+
+def posterior(model: Model, x: Any, latents: Latents) -> Float[Array, "cases states"]:
+    """P(h | x)."""
+    return jax.nn.softmax(model_log_prob(model, x, latents), axis=-1)
+
+
+def bound(pair: Pair, x: Any, latents: Latents) -> Float[Array, " cases"]:
+    """L(x) = E_Q[log P(x, h) - log Q(h | x)] (Section 2.1)."""
+    log_p = model_log_prob(pair.model, x, latents)
+    log_q = inference_log_prob(pair.inference, x, latents)
+    return jnp.sum(jnp.exp(log_q) * (log_p - log_q), axis=-1)
+
+
+def bound_gradient(pair: Pair, x: Any, latents: Latents) -> Pair:
+    """The gradient of the bound, summed over the cases, for the model and the inference network."""
+    return eqx.filter_grad(lambda pair: jnp.sum(bound(pair, x, latents)))(pair)
+
+
+class Moments(NamedTuple):
+    """The exact mean of an estimator's gradient and the exact variance of each of its entries."""
+
+    mean: Any
+    variance: Any
+
+
+@eqx.filter_jit
+def gradient_moments(
+    estimator: Estimator, params: Parameters, x: Any, state: Any
+) -> Moments:
+    """The exact expectation and variance of `estimator.gradients`, over every draw it could make for the minibatch `x`.
+
+    The number of draws is that of the latent states to the power of cases times samples: keep all three small.
+    """
+    draws, log_prob = estimator.enumerate_draws(params.pair, x)
+
+    def gradients(draw: Any) -> Any:
+        return estimator.gradients_from(draw, params, x, state)[0]
+
+    # In blocks, so that not every intermediate of every outcome is alive at once.
+    outcomes = jax.lax.map(gradients, draws, batch_size=256)
+    weights = jnp.exp(log_prob)
+    mean = jax.tree.map(lambda values: jnp.tensordot(weights, values, axes=1), outcomes)
+    variance = jax.tree.map(
+        lambda values, average: jnp.tensordot(weights, (values - average) ** 2, axes=1), outcomes, mean
+    )
+    return Moments(mean, variance)
+
+
+def _for_every_state(log_prob, x: Any, latents: Latents) -> Float[Array, "cases states"]:
+    cases = jax.tree.leaves(x)[0].shape[0]
+
+    def one(state: Latents) -> Float[Array, " cases"]:
+        return log_prob(
+            jax.tree.map(lambda value: jnp.broadcast_to(value, (cases, *value.shape)), state)
+        )
+
+    return jax.vmap(one, out_axes=-1)(jax.tree.map(jnp.asarray, latents))

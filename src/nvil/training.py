@@ -1,0 +1,289 @@
+"""Training: a `TrainState`, a pure `train_step`, thousands of steps in one compiled loop, and reports between them.
+
+Everything random in update t is a function of (seed, t): the minibatch and the samples. So a run cut into chunks,
+stopped or resumed anywhere goes through the same states.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from nvil import optimisers
+from nvil.contracts import Estimator, Info, Pair, Parameters
+from nvil.errors import TrainingError, UsageError
+from nvil.estimators import nvil
+from nvil.evaluation import as_float, evaluate
+
+
+class TrainState(NamedTuple):
+    """All that training carries from one update to the next."""
+
+    params: Parameters
+    optimiser: Any
+    estimator: Any
+    key: Key[Array, ""]
+    step: Int[Array, ""]
+
+
+class Best(NamedTuple):
+    """The parameters with the best validation bound so far: early stopping as in Section 4.1."""
+
+    pair: Pair
+    bound: float
+    step: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What happened since the last report; averages are over the updates in between.
+
+    - `updates`: done so far.
+    - `bound`: of the minibatches, per case.
+    - `validation_bound`: of the validation cases, now; None without validation.
+    - `signal_mean`, `signal_deviation`: of the learning signal that reaches each layer of Q, after all transformations.
+    - `raw_deviation`: of the learning signal of each layer before them.
+    - `gradient_norms`: of model, inference network and baselines in the last update.
+    - `updates_per_second`: of training alone, compilation and validation left out.
+    - `state`: to go on from, with `fit(..., state=report.state, best=report.best)`.
+    - `best`: the best parameters so far; without validation, the current ones.
+    """
+
+    updates: int
+    bound: float
+    validation_bound: float | None
+    signal_mean: tuple[float, ...]
+    signal_deviation: tuple[float, ...]
+    raw_deviation: tuple[float, ...]
+    gradient_norms: tuple[float, float, float]
+    updates_per_second: float
+    state: TrainState = dataclasses.field(repr=False)
+    best: Best = dataclasses.field(repr=False)
+
+    def __str__(self) -> str:
+        validation = "" if self.validation_bound is None else f"  validation {self.validation_bound:.2f}"
+        return (
+            f"update {self.updates}  bound {self.bound:.2f}{validation}"
+            f"  best {self.best.bound:.2f}  {self.updates_per_second:.0f} updates/s"
+        )
+
+
+def minibatch(key: Key[Array, ""], data: Array, size: int) -> Float[Array, "size ..."]:
+    """Training cases drawn at random with replacement (Section 4.1)."""
+    return as_float(data[jax.random.randint(key, (size,), 0, data.shape[0])])
+
+
+def start(
+    pair: Pair,
+    data: Any,
+    *,
+    estimator: Estimator,
+    optimiser: optax.GradientTransformation,
+    batch_size: int,
+    seed: int,
+) -> TrainState:
+    """The state before the first update."""
+    root, data_key, init_key = jax.random.split(jax.random.key(seed), 3)
+    x = minibatch(data_key, jnp.asarray(data), batch_size)
+    baselines, estimator_state = eqx.filter_jit(estimator.init)(init_key, pair, x)
+    params = Parameters(*pair, baselines)
+    optimiser_state = optimiser.init(eqx.filter(params, eqx.is_inexact_array))
+    return TrainState(params, optimiser_state, estimator_state, root, jnp.asarray(0, jnp.int32))
+
+
+def train_step(
+    state: TrainState,
+    data: Array,
+    *,
+    estimator: Estimator,
+    optimiser: optax.GradientTransformation,
+    batch_size: int,
+) -> tuple[TrainState, Info, Parameters]:
+    """One update: `(new state, info, gradients)`. Pure; all its randomness comes from the state's key and step."""
+    data_key, draw_key = jax.random.split(jax.random.fold_in(state.key, state.step))
+    x = minibatch(data_key, data, batch_size)
+    gradients, estimator_state, info = estimator.gradients(draw_key, state.params, x, state.estimator)
+    # The gradients point uphill and optax walks downhill.
+    descent = jax.tree.map(jnp.negative, gradients)
+    updates, optimiser_state = optimiser.update(
+        descent, state.optimiser, eqx.filter(state.params, eqx.is_inexact_array)
+    )
+    params = eqx.apply_updates(state.params, updates)
+    new = TrainState(params, optimiser_state, estimator_state, state.key, state.step + 1)
+    return new, info, gradients
+
+
+class Chunk(NamedTuple):
+    """What a chunk of updates tells: mean info, gradient norms of its last update, updates done, and whether all is finite."""
+
+    info: Info
+    gradient_norms: Float[Array, "3"]
+    updates: Int[Array, ""]
+    finite: Bool[Array, ""]
+
+
+def make_train_chunk(
+    *, estimator: Estimator, optimiser: optax.GradientTransformation, batch_size: int
+) -> Callable[[TrainState, Array, int], tuple[TrainState, Chunk]]:
+    """Compile `train_chunk(state, data, updates)`: many updates without returning to Python.
+
+    The number of updates is not compiled in, so every chunk length runs the same code. The loop ends early at an update
+    whose bound is not finite.
+    """
+
+    def step(state: TrainState, data: Array) -> tuple[TrainState, Info, Parameters]:
+        return train_step(
+            state, data, estimator=estimator, optimiser=optimiser, batch_size=batch_size
+        )
+
+    @eqx.filter_jit
+    def train_chunk(state: TrainState, data: Array, updates: Int[Array, ""]) -> tuple[TrainState, Chunk]:
+        arrays, static = eqx.partition(state, eqx.is_array)
+        info_shape = jax.eval_shape(lambda: step(state, data)[1])
+        total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info_shape)
+
+        def go_on(carry):
+            _, total, _, done = carry
+            return (done < updates) & jnp.isfinite(total.bound)
+
+        def body(carry):
+            arrays, total, norms, done = carry
+            state, info, gradients = step(eqx.combine(arrays, static), data)
+            # The norms cost a pass over all parameters: taken once a chunk.
+            norms = jax.lax.cond(done == updates - 1, _norms, lambda _: norms, gradients)
+            total = jax.tree.map(jnp.add, total, info)
+            return eqx.filter(state, eqx.is_array), total, norms, done + 1
+
+        begin = (arrays, total, jnp.zeros(3), jnp.asarray(0, jnp.int32))
+        arrays, total, norms, done = jax.lax.while_loop(go_on, body, begin)
+        leaves = jax.tree.leaves(eqx.filter(arrays.params, eqx.is_inexact_array))
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+        mean = jax.tree.map(lambda leaf: leaf / done, total)
+        return eqx.combine(arrays, static), Chunk(mean, norms, done, finite & jnp.isfinite(total.bound))
+
+    return lambda state, data, updates: train_chunk(state, data, jnp.asarray(updates, jnp.int32))
+
+
+def fit(
+    pair: Pair,
+    data: Any,
+    *,
+    estimator: Estimator | None = None,
+    optimiser: optax.GradientTransformation | None = None,
+    updates: int = 10_000,
+    batch_size: int = 20,
+    validation: int | Any = 100,
+    validation_samples: int = 10,
+    report_every: int = 1000,
+    seed: int = 0,
+    state: TrainState | None = None,
+    best: Best | None = None,
+) -> Iterator[Report]:
+    """Train `pair` on the rows of `data` and yield a `Report` every `report_every` updates.
+
+    **Arguments:**
+
+    - `pair`: from `sbn`, or any `Pair(model, inference)` that meets `nvil.contracts`.
+    - `data`: one case a row.
+    - `estimator`: `nvil()` by default.
+    - `optimiser`: `optimisers.adam()` by default; `optimisers.sgd()` is the paper's.
+    - `updates`: in all, those of a resumed `state` included.
+    - `validation`: how many cases to split off `data` at random, or an array of cases of its own; 0 for none.
+    - `seed`: of minibatches, samples and the validation split.
+    - `state`, `best`: from a `Report`, to go on from there to the very same result.
+
+    !!! example
+
+        >>> import numpy as np
+        >>> x = np.random.default_rng(0).integers(0, 2, (500, 16))
+        >>> for report in fit(sbn(16, (8,), mean=x.mean(0)), x, updates=200, report_every=100):
+        ...     print(report.updates)
+        100
+        200
+        >>> trained = report.best.pair
+    """
+    estimator = nvil() if estimator is None else estimator
+    optimiser = optimisers.adam() if optimiser is None else optimiser
+    for name, value, least in (
+        ("updates", updates, 0),
+        ("batch_size", batch_size, 1),
+        ("report_every", report_every, 1),
+    ):
+        if value < least:
+            raise UsageError(f"{name} must be at least {least}, not {value}.")
+    data, held_out = split_validation(data, validation, seed=seed)
+    data = jnp.asarray(data)
+    settings = dict(estimator=estimator, optimiser=optimiser, batch_size=batch_size)
+    if state is None:
+        state = start(pair, data, seed=seed, **settings)
+    train_chunk = make_train_chunk(**settings)
+    best = best or Best(pair, -math.inf, int(state.step))
+
+    while (done := int(state.step)) < updates:
+        # Reports stand at multiples of `report_every`, wherever a run was resumed.
+        size = min(report_every - done % report_every, updates - done)
+        if done == 0:
+            jax.block_until_ready(train_chunk(state, data, 0))  # compile, so that the clock below reads training alone
+        began = time.perf_counter()
+        new, chunk = jax.block_until_ready(train_chunk(state, data, size))
+        seconds = time.perf_counter() - began
+        if not chunk.finite:
+            raise DivergedError(done + int(chunk.updates), state, best)
+        state = new
+        bound = None
+        if len(held_out):
+            bound = evaluate(
+                state.params.pair, held_out, samples=validation_samples, seed=done + size
+            ).bound
+            if bound > best.bound:
+                best = Best(state.params.pair, bound, done + size)
+        else:
+            best = Best(state.params.pair, float(chunk.info.bound), done + size)
+        info = jax.tree.map(lambda leaf: tuple(np.atleast_1d(leaf).tolist()), chunk.info)
+        yield Report(
+            updates=done + size,
+            bound=float(chunk.info.bound),
+            validation_bound=bound,
+            signal_mean=info.signal_mean,
+            signal_deviation=info.signal_deviation,
+            raw_deviation=info.raw_deviation,
+            gradient_norms=tuple(chunk.gradient_norms.tolist()),
+            updates_per_second=size / seconds,
+            state=state,
+            best=best,
+        )
+
+
+class DivergedError(TrainingError):
+    """Parameters or bound stopped being finite. `state` and `best` are from the last report, when all was well."""
+
+    def __init__(self, update: int, state: TrainState, best: Best):
+        self.update, self.state, self.best = update, state, best
+        super().__init__(
+            f"The bound or the parameters stopped being finite by update {update}; the state of update "
+            f"{int(state.step)} is kept. A smaller learning rate usually helps."
+        )
+
+
+def split_validation(data: Any, validation: int | Any, *, seed: int) -> tuple[Any, Any]:
+    """Take `validation` random cases out of `data`: `(training cases, validation cases)`."""
+    if not isinstance(validation, int):
+        return data, validation
+    if not 0 <= validation < len(data):
+        raise UsageError(
+            f"Cannot hold out {validation} validation cases of {len(data)}; leave at least one to train on."
+        )
+    order = np.random.default_rng(seed).permutation(len(data))
+    return data[np.sort(order[validation:])], data[np.sort(order[:validation])]
+
+
+def _norms(gradients: Parameters) -> Float[Array, "3"]:
+    return jnp.stack([jnp.asarray(optax.global_norm(group), float) for group in gradients])
