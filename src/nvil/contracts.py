@@ -5,7 +5,7 @@
 """
 
 import abc
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 from jaxtyping import Array, Float, Key
@@ -14,6 +14,7 @@ Latents = Any
 """The latent variables h of a batch: a pytree of arrays whose leading axis is the batch axis."""
 
 
+@runtime_checkable
 class Model(Protocol):
     """P(x, h), any joint distribution of the data and the latents."""
 
@@ -26,6 +27,7 @@ class Model(Protocol):
         ...
 
 
+@runtime_checkable
 class Inference(Protocol):
     """Q(h | x), any conditional distribution of the latents that can be sampled and evaluated."""
 

@@ -66,8 +66,7 @@ def gradient_moments(
     def gradients(draw: Any) -> Any:
         return estimator.gradients_from(draw, params, x, state)[0]
 
-    # In blocks, so that not every intermediate of every outcome is alive at once.
-    outcomes = jax.lax.map(gradients, draws, batch_size=256)
+    outcomes = jax.vmap(gradients)(draws)
     weights = jnp.exp(log_prob)
     mean = jax.tree.map(lambda values: jnp.tensordot(weights, values, axes=1), outcomes)
     variance = jax.tree.map(

@@ -62,8 +62,8 @@ class InferenceNetwork(eqx.Module):
     center: Float[Array, " visible"]
 
     def contexts(
-        self, x: Float[Array, "*batch visible"], h: tuple[Float[Array, "*batch _"], ...]
-    ) -> tuple[Float[Array, "*batch _"], ...]:
+        self, x: Float[Array, "*batch visible"], h: tuple[Float[Array, "*samples _"], ...]
+    ) -> tuple[Float[Array, "*_ _"], ...]:
         return (self._centred(x), *h[:-1])
 
     def log_prob(

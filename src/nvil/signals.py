@@ -87,7 +87,8 @@ class InputDependentBaseline(Transformation):
             output(jnp.tanh(hidden(context)))[..., 0]
             for (hidden, output), context in zip(psi, contexts, strict=True)
         ]
-        baseline = jnp.stack(jnp.broadcast_arrays(*outputs), axis=-1)
+        # The first layer's context is x alone, without the sample axis of the signal.
+        baseline = jnp.stack([jnp.broadcast_to(output, signal.shape[:-1]) for output in outputs], axis=-1)
         return signal - baseline, baseline, None
 
 

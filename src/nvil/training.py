@@ -225,13 +225,12 @@ def fit(
     if state is None:
         state = start(pair, data, seed=seed, **settings)
     train_chunk = make_train_chunk(**settings)
+    jax.block_until_ready(train_chunk(state, data, 0))  # compiles, so that the clock below reads training alone
     best = best or Best(pair, -math.inf, int(state.step))
 
     while (done := int(state.step)) < updates:
         # Reports stand at multiples of `report_every`, wherever a run was resumed.
         size = min(report_every - done % report_every, updates - done)
-        if done == 0:
-            jax.block_until_ready(train_chunk(state, data, 0))  # compile, so that the clock below reads training alone
         began = time.perf_counter()
         new, chunk = jax.block_until_ready(train_chunk(state, data, size))
         seconds = time.perf_counter() - began

@@ -1,5 +1,6 @@
 """Neural variational inference and learning: Algorithm 1 of the paper, and REINFORCE as its bare form."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -50,7 +51,7 @@ class NVIL(Estimator):
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Latents:
         """h ~ Q(h | x), shape `(samples, cases, ...)`."""
         keys = jax.random.split(key, self.samples)
-        return jax.vmap(pair.inference.sample, in_axes=(0, None))(keys, x)
+        return _for_every_sample(lambda key: pair.inference.sample(key, x), keys)
 
     def gradients_from(
         self, draws: Latents, params: Parameters, x: Any, state: Any
@@ -91,8 +92,8 @@ class NVIL(Estimator):
         self, pair: Pair, x: Any, h: Latents
     ) -> tuple[Float[Array, "samples cases terms"], Float[Array, "samples cases layers"], Any]:
         """log P, log Q and contexts for every sample; what depends on x alone is computed once."""
-        log_p = jax.vmap(pair.model.log_prob, in_axes=(None, 0))(x, h)
-        log_q = jax.vmap(pair.inference.log_prob, in_axes=(0, None))(h, x)
+        log_p = _for_every_sample(lambda h: pair.model.log_prob(x, h), h)
+        log_q = _for_every_sample(lambda h: pair.inference.log_prob(h, x), h)
         return log_p, log_q, pair.inference.contexts(x, h)
 
     def _signals(self, log_p: Array, log_q: Array) -> Float[Array, "samples cases layers"]:
@@ -136,3 +137,11 @@ def reinforce(*, samples: int = 1) -> NVIL:
     return nvil(
         samples=samples, local=False, baseline=False, running_mean=False, normalisation=False
     )
+
+
+def _for_every_sample(function: Callable[[Any], Any], samples: Any) -> Any:
+    """Map over a leading axis. An axis of one is taken off first: kept, it costs a copy of every layer's gradient."""
+    if jax.tree.leaves(samples)[0].shape[0] > 1:
+        return jax.vmap(function)(samples)
+    only = jax.tree.map(lambda leaf: leaf[0], samples)
+    return jax.tree.map(lambda leaf: leaf[None], function(only))

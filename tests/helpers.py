@@ -1,0 +1,49 @@
+"""Small random models and comparisons that the exact tests share."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import nvil
+
+VISIBLE = 3
+HIDDEN = {1: (2,), 2: (2, 1), 3: (2, 1, 1)}
+
+
+def random_pair(layers: int, seed: int = 0):
+    """An SBN with every parameter drawn from a normal distribution: nothing is zero or symmetric."""
+    pair = nvil.sbn(VISIBLE, HIDDEN[layers], mean=np.full(VISIBLE, 0.3))
+    return randomised(pair, seed)
+
+
+def randomised(tree, seed: int):
+    random = np.random.default_rng(seed)
+
+    def normal(leaf):
+        return jnp.asarray(random.normal(size=leaf.shape), leaf.dtype) if eqx.is_inexact_array(leaf) else leaf
+
+    return jax.tree.map(normal, tree)
+
+
+def random_cases(count: int, seed: int = 0):
+    return jnp.asarray(np.random.default_rng(seed).integers(0, 2, (count, VISIBLE)), float)
+
+
+def started(estimator, pair, x, seed: int = 0):
+    """Parameters and state in the midst of training: baselines that are not zero, statistics that are not the batch's."""
+    baselines, state = eqx.filter_jit(estimator.init)(jax.random.key(seed), pair, x)
+    baselines = randomised(baselines, seed + 1)
+    state = jax.tree.map(lambda leaf: 2.5 + jnp.abs(leaf), state)
+    return nvil.Parameters(*pair, baselines), state
+
+
+def assert_trees_close(actual, desired, tolerance=1e-8):
+    left, right = jax.tree.leaves(actual), jax.tree.leaves(desired)
+    assert len(left) == len(right) > 0
+    for a, b in zip(left, right, strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def scaled(tree, factor):
+    return jax.tree.map(lambda leaf: leaf * factor, tree)

@@ -1,0 +1,157 @@
+"""The expectation of an estimator over *every* draw it could make, against the gradient of the exact bound."""
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import assert_trees_close, random_cases, random_pair, scaled, started
+
+import nvil
+from nvil import exact, signals
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+LAYERS = (1, 2, 3)
+# (cases, samples): outcomes are 8, 64 and 512 to the power of their product at most
+BATCHES = ((1, 1), (2, 1), (1, 2))
+TECHNIQUES = ("local", "baseline", "running_mean", "normalisation")
+
+
+def moments(estimator, pair, cases):
+    x = random_cases(cases)
+    params, state = started(estimator, pair, x)
+    return exact.gradient_moments(estimator, params, x, state), state
+
+
+def exact_gradient(pair, cases):
+    return eqx.filter_jit(exact.bound_gradient)(pair, random_cases(cases), pair.inference.support())
+
+
+@pytest.mark.parametrize(("cases", "samples"), [*BATCHES, (3, 1), (2, 2)])
+@pytest.mark.parametrize("layers", LAYERS)
+def test_strict_order_is_unbiased(layers, cases, samples):
+    if layers == 3 and cases * samples > 3:
+        cases, samples = 1, 3  # 16 states to the power of 3
+    pair = random_pair(layers)
+    estimator = nvil.nvil(order="strict", normalisation=False, samples=samples, units=3)
+    result, _ = moments(estimator, pair, cases)
+    assert_trees_close((result.mean.model, result.mean.inference), exact_gradient(pair, cases))
+
+
+@pytest.mark.parametrize("off", [(), *itertools.combinations(TECHNIQUES[:3], 1), *itertools.combinations(TECHNIQUES[:3], 2)])
+def test_each_technique_alone_leaves_the_estimator_unbiased(off):
+    pair = random_pair(2)
+    estimator = nvil.nvil(order="strict", units=3, normalisation=False, **dict.fromkeys(off, False))
+    result, _ = moments(estimator, pair, cases=2)
+    assert_trees_close((result.mean.model, result.mean.inference), exact_gradient(pair, 2))
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+def test_reinforce_is_unbiased(layers):
+    pair = random_pair(layers)
+    result, _ = moments(nvil.reinforce(samples=2), pair, cases=1)
+    assert_trees_close((result.mean.model, result.mean.inference), exact_gradient(pair, 1))
+
+
+def test_reinforce_is_nvil_with_every_technique_off():
+    off = nvil.nvil(**dict.fromkeys(TECHNIQUES, False))
+    assert nvil.reinforce() == off
+    assert nvil.reinforce() != nvil.nvil()
+
+
+@pytest.mark.parametrize(("cases", "samples"), BATCHES)
+@pytest.mark.parametrize("layers", LAYERS)
+def test_strict_order_with_normalisation_scales_each_layer(layers, cases, samples):
+    pair = random_pair(layers)
+    estimator = nvil.nvil(order="strict", samples=samples, units=3)
+    result, state = moments(estimator, pair, cases)
+    desired = exact_gradient(pair, cases)
+    assert_trees_close(result.mean.model, desired.model)
+    variance = state[2]
+    assert np.all(variance > 1)  # so that the scale is not simply one
+    for i, (got, want) in enumerate(zip(result.mean.inference.layers, desired.inference.layers, strict=True)):
+        assert_trees_close(got, scaled(want, 1 / jnp.sqrt(variance[i])))
+
+
+@pytest.mark.parametrize(("cases", "samples"), [*BATCHES, (3, 1)])
+@pytest.mark.parametrize("layers", LAYERS)
+def test_papers_order_shrinks_the_inference_gradient_by_a_fifth_over_n(layers, cases, samples):
+    pair = random_pair(layers)
+    estimator = nvil.nvil(normalisation=False, samples=samples, units=3)
+    result, _ = moments(estimator, pair, cases)
+    desired = exact_gradient(pair, cases)
+    assert_trees_close(result.mean.model, desired.model)
+    assert_trees_close(result.mean.inference, scaled(desired.inference, 1 - 0.2 / (cases * samples)))
+
+
+@pytest.mark.parametrize("layers", (2, 3))
+def test_local_and_global_signals_have_equal_expectation(layers):
+    pair = random_pair(layers)
+    both = [moments(nvil.nvil(order="strict", local=local, units=3), pair, 1)[0].mean for local in (True, False)]
+    assert_trees_close(both[0].inference, both[1].inference)
+    assert_trees_close(both[0].model, both[1].model)
+
+
+def test_baseline_gradient_is_that_of_the_squared_centred_signal():
+    """Delta psi = sum l grad C is downhill on half the squared centred signal (Section 2.3.1)."""
+    pair, x = random_pair(2), random_cases(2)
+    estimator = nvil.nvil(order="strict", normalisation=False, units=3)
+    params, state = started(estimator, pair, x)
+    h = jax.jit(estimator.sample)(jax.random.key(3), pair, x)
+
+    def half_square(baselines):
+        log_p, log_q, contexts = estimator._terms(pair, x, h)
+        signal, _, _ = estimator.transformation.update(estimator._signals(log_p, log_q), contexts, baselines, state)
+        return -0.5 * jnp.sum(signal**2)
+
+    gradients, _, _ = jax.jit(estimator.gradients_from)(h, params, x, state)
+    assert_trees_close(gradients.baselines, jax.jit(jax.grad(half_square))(params.baselines))
+
+
+def test_variance_falls_as_techniques_are_added():
+    """On a model whose baselines were fitted for a while, by enumeration: each step of the ladder is an improvement."""
+    pair, x = random_pair(2), random_cases(2, seed=4)
+    ladder = [
+        nvil.reinforce(),
+        nvil.nvil(local=False, baseline=False, normalisation=False),
+        nvil.nvil(local=False, normalisation=False, units=5),
+        nvil.nvil(normalisation=False, units=5),
+        nvil.nvil(units=5),
+    ]
+    variances = [total_variance(estimator, pair, x) for estimator in ladder]
+    assert all(after < before for before, after in itertools.pairwise(variances)), variances
+
+
+def total_variance(estimator, pair, x):
+    baselines, state = jax.jit(estimator.init)(jax.random.key(0), pair, x)
+    params = nvil.Parameters(*pair, baselines)
+    estimate = jax.jit(estimator.gradients)
+    for step in range(500):  # only baselines and statistics learn
+        gradients, state, _ = estimate(jax.random.key(step), params, x, state)
+        moved = jax.tree.map(lambda p, g: p + 0.05 * g, params.baselines, gradients.baselines)
+        params = params._replace(baselines=moved)
+    result = exact.gradient_moments(estimator, params, x, state)
+    return sum(float(jnp.sum(leaf)) for leaf in jax.tree.leaves(result.variance.inference))
+
+
+def test_info_reports_the_raw_bound():
+    pair, x = random_pair(2), random_cases(4)
+    estimator = nvil.nvil(samples=3)
+    params, state = started(estimator, pair, x)
+    h = jax.jit(estimator.sample)(jax.random.key(1), pair, x)
+    _, _, info = jax.jit(estimator.gradients_from)(h, params, x, state)
+    per_sample = [
+        jnp.mean(
+            jnp.sum(pair.model.log_prob(x, own), -1) - jnp.sum(pair.inference.log_prob(own, x), -1)
+        )
+        for own in (jax.tree.map(lambda leaf, s=s: leaf[s], h) for s in range(3))
+    ]
+    np.testing.assert_allclose(info.bound, np.mean(per_sample), rtol=1e-12)
+
+
+def test_local_signals_need_a_term_for_every_layer():
+    with pytest.raises(nvil.UsageError, match="need 3 terms"):
+        signals.local_signals(jnp.zeros((4, 2)), jnp.zeros((4, 2)))

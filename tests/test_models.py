@@ -1,0 +1,164 @@
+"""Layers, networks and exact quantities: distributions sum to one, and the bound is a bound."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import random_cases, random_pair, randomised
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nvil
+from nvil import exact
+from nvil.layers import Bernoulli, affine, bernoulli_log_prob, binary_vectors, softplus
+from nvil.random import threefry, uniform
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def all_cases():
+    return jnp.asarray(binary_vectors(3))
+
+
+@pytest.mark.parametrize("inputs", [0, 2])
+def test_a_layer_sums_to_one_and_has_its_mean(inputs):
+    layer = Bernoulli(randomised(affine(jax.random.key(0), inputs, 4), 1), 4)
+    context = jnp.asarray(np.random.default_rng(0).normal(size=(5, inputs)))
+    states = jnp.asarray(layer.support())
+    log_prob = jax.vmap(layer.log_prob, in_axes=(0, None))(jnp.broadcast_to(states[:, None], (16, 5, 4)), context)
+    np.testing.assert_allclose(jnp.sum(jnp.exp(log_prob), axis=0), 1, rtol=1e-12)
+    np.testing.assert_allclose(jnp.exp(log_prob).T @ states, layer.mean(context), rtol=1e-12)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_networks_sum_to_one(layers):
+    pair = random_pair(layers)
+    latents = pair.inference.support()
+    np.testing.assert_allclose(
+        jnp.sum(jnp.exp(exact.inference_log_prob(pair.inference, all_cases(), latents)), axis=1), 1, rtol=1e-12
+    )
+    total = jnp.sum(jnp.exp(exact.log_likelihood(pair.model, all_cases(), latents)))
+    np.testing.assert_allclose(total, 1, rtol=1e-12)
+    np.testing.assert_allclose(jnp.sum(exact.posterior(pair.model, all_cases(), latents), axis=1), 1, rtol=1e-12)
+
+
+@settings(deadline=None, max_examples=30)
+@given(layers=st.sampled_from([1, 2, 3]), seed=st.integers(0, 2**31 - 1), scale=st.floats(0, 8))
+def test_the_bound_is_below_the_log_likelihood(layers, seed, scale):
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+        pair = jax.tree.map(lambda leaf: leaf * scale, random_pair(layers, seed))
+        latents = pair.inference.support()
+        x = all_cases()
+        gap = exact.log_likelihood(pair.model, x, latents) - exact.bound(pair, x, latents)
+        assert np.all(gap >= -1e-10)
+
+
+class PosteriorInference:
+    """Q(h | x) = P(h | x), by enumeration."""
+
+    def __init__(self, model):
+        self.model, self.latents = model, model.support()
+
+    def sample(self, key, x):
+        index = jax.random.categorical(key, exact.model_log_prob(self.model, x, self.latents))
+        return jax.tree.map(lambda values: jnp.asarray(values)[index], self.latents)
+
+    def contexts(self, x, h):
+        return (x,)
+
+    def log_prob(self, h, x):
+        joint = exact.model_log_prob(self.model, x, self.latents)
+        return jnp.sum(self.model.log_prob(x, h), -1, keepdims=True) - jax.nn.logsumexp(joint, -1, keepdims=True)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_the_bound_is_the_log_likelihood_when_q_is_the_posterior(layers):
+    pair = random_pair(layers)
+    latents = pair.model.support()
+    ideal = nvil.Pair(pair.model, PosteriorInference(pair.model))
+    x = all_cases()
+    desired = exact.log_likelihood(pair.model, x, latents)
+    np.testing.assert_allclose(exact.bound(ideal, x, latents), desired, rtol=1e-12)
+    assert np.all(exact.bound(pair, x, latents) < desired - 1e-3)  # and Q as it was is not the posterior
+
+
+def test_ancestral_samples_follow_the_enumerated_distribution():
+    """Frequencies of x within 5 standard errors of P(x)."""
+    pair, cases = random_pair(2), 40_000
+    x, h = pair.model.sample(jax.random.key(1), cases)
+    assert [leaf.shape for leaf in h] == [(cases, 2), (cases, 1)]
+    probability = np.exp(exact.log_likelihood(pair.model, all_cases(), pair.model.support()))
+    frequency = np.bincount(np.asarray(x @ jnp.asarray([4.0, 2.0, 1.0]), int), minlength=8) / cases
+    assert np.all(np.abs(frequency - probability) < 5 * np.sqrt(probability * (1 - probability) / cases))
+
+
+def test_inference_samples_follow_the_enumerated_distribution():
+    pair, cases = random_pair(1), 40_000
+    x = jnp.broadcast_to(random_cases(1), (cases, 3))
+    (h,) = pair.inference.sample(jax.random.key(1), x)
+    probability = np.exp(exact.inference_log_prob(pair.inference, x[:1], pair.inference.support()))[0]
+    frequency = np.bincount(np.asarray(h @ jnp.asarray([2.0, 1.0]), int), minlength=4) / cases
+    assert np.all(np.abs(frequency - probability) < 5 * np.sqrt(probability * (1 - probability) / cases))
+
+
+def test_only_the_inference_network_centres_its_input():
+    pair = random_pair(1)
+    x = random_cases(2)
+    center = pair.inference.center
+    (context,) = pair.inference.contexts(x, (jnp.zeros((2, 2)),))
+    np.testing.assert_array_equal(context, x - center)
+    gradient = exact.bound_gradient(pair, x, pair.inference.support())
+    np.testing.assert_array_equal(gradient.inference.center, 0)
+
+
+def test_log_prob_is_finite_and_right_for_extreme_logits():
+    logits = jnp.asarray([-1e30, -800.0, -1.0, 0.0, 1.0, 800.0, 1e30])
+    np.testing.assert_allclose(softplus(logits), np.logaddexp(0, logits), rtol=1e-15)
+    np.testing.assert_allclose(jax.vmap(jax.grad(softplus))(logits), jax.nn.sigmoid(logits), rtol=1e-15)
+    np.testing.assert_allclose(bernoulli_log_prob(jnp.ones(1), jnp.asarray([-800.0])), -800)
+
+
+def test_layer_sizes_go_from_the_data_up():
+    assert nvil.chain(nvil.sbn(7, (5, 3))) == "x 7 <- h1 5 <- h2 3"
+
+
+def test_visible_biases_start_at_the_logit_of_the_mean():
+    pair = nvil.sbn(3, (2,), mean=np.array([0.0, 0.25, 1.0]))
+    np.testing.assert_allclose(
+        jax.nn.sigmoid(pair.model.layers[0].logits.bias), [0.01, 0.25, 0.99], rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("visible", "hidden", "message"),
+    [(3, (), "at least one hidden layer"), (3, (0,), "size 0"), (3, (2, -1), "size -1"), (0, (2,), "size 0")],
+)
+def test_impossible_sizes_are_refused(visible, hidden, message):
+    with pytest.raises(nvil.UsageError, match=message):
+        nvil.sbn(visible, hidden)
+
+
+def test_a_mean_of_the_wrong_size_is_refused():
+    with pytest.raises(nvil.UsageError, match="3 visible"):
+        nvil.sbn(3, (2,), mean=np.zeros(4))
+
+
+def test_our_threefry_is_that_of_jax():
+    from jax.extend.random import threefry_2x32
+
+    key = jax.random.key_data(jax.random.key(5))
+    counters = jnp.arange(100, dtype=jnp.uint32)
+    ours = jnp.concatenate(threefry(key, counters, jnp.zeros_like(counters)))
+    np.testing.assert_array_equal(ours, threefry_2x32(key, jnp.concatenate([counters, jnp.zeros_like(counters)])))
+
+
+@pytest.mark.parametrize("x64", [True, False])
+def test_uniform_is_uniform(x64):
+    with jax.enable_x64(x64):
+        draws = np.asarray(uniform(jax.random.key(0), (301, 333)))
+        assert draws.dtype == (np.float64 if x64 else np.float32)
+        assert 0 <= draws.min() < 1e-4 < 1 - 1e-4 < draws.max() < 1
+        counts, _ = np.histogram(draws, bins=64, range=(0, 1))
+        expected = draws.size / 64
+        assert np.sum((counts - expected) ** 2 / expected) < 63 + 5 * np.sqrt(2 * 63)
+        assert len(np.unique(draws[0])) == 333
