@@ -13,6 +13,7 @@ import os
 
 os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[0]})  # one core, before any library counts them
 
+import itertools
 import time
 from collections.abc import Callable
 
@@ -32,7 +33,7 @@ VISIBLE, CASES, BASELINE_UNITS, ROUNDS, UPDATES = 784, 10_000, 100, 15, 100
 def products(hidden: tuple[int, ...], batch: int) -> Callable[[], None]:
     """The products of one update: for every affine map, forward and the gradient of its weights."""
     sizes = (VISIBLE, *hidden)
-    pairs = list(zip(sizes, sizes[1:], strict=False))
+    pairs = list(itertools.pairwise(sizes))
     shapes = [(upper, lower) for lower, upper in pairs]  # P
     shapes += [(lower, upper) for lower, upper in pairs]  # Q
     shapes += [(lower, BASELINE_UNITS) for lower in sizes[:-1]]  # baselines
@@ -91,7 +92,16 @@ def fastest(*jobs: Callable[[], object]) -> list[float]:
 
 def main() -> None:
     table = Table(title="One update, 784 visible units, one core, microseconds")
-    for column in ("SBN", "batch", "optimiser", "products", "optimiser", "update", "/ products", "/ (products + optimiser)"):
+    for column in (
+        "SBN",
+        "batch",
+        "optimiser",
+        "products",
+        "optimiser",
+        "update",
+        "/ products",
+        "/ (products + optimiser)",
+    ):
         table.add_column(column, justify="right")
     for hidden in ((200,), (200, 200)):
         for batch in (20, 100):

@@ -1,4 +1,4 @@
-"""Every test runs with shapes and types checked at each call, and without silent promotion between them."""
+"""Every test runs with shapes and types checked at each call of the package."""
 
 from jaxtyping import install_import_hook
 
@@ -8,14 +8,8 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 
-@pytest.fixture(autouse=True)
-def _strict_promotion():
-    with jax.numpy_dtype_promotion("strict"):
-        yield
-
-
 @pytest.fixture
 def float64():
-    """Exact tests are in double precision."""
-    with jax.enable_x64(True):
+    """Exact tests are in double precision, and nothing may be promoted to it in silence (optax's Adam would be)."""
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
         yield

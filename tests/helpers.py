@@ -31,7 +31,7 @@ def random_cases(count: int, seed: int = 0):
 
 
 def started(estimator, pair, x, seed: int = 0):
-    """Parameters and state in the midst of training: baselines that are not zero, statistics that are not the batch's."""
+    """Parameters and state in the midst of training: baselines not zero, statistics not those of the batch."""
     baselines, state = eqx.filter_jit(estimator.init)(jax.random.key(seed), pair, x)
     baselines = randomised(baselines, seed + 1)
     state = jax.tree.map(lambda leaf: 2.5 + jnp.abs(leaf), state)

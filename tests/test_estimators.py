@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_trees_close, random_cases, random_pair, scaled, started
 
 import nvil
+from helpers import assert_trees_close, random_cases, random_pair, scaled, started
 from nvil import exact, signals
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -41,7 +41,9 @@ def test_strict_order_is_unbiased(layers, cases, samples):
     assert_trees_close((result.mean.model, result.mean.inference), exact_gradient(pair, cases))
 
 
-@pytest.mark.parametrize("off", [(), *itertools.combinations(TECHNIQUES[:3], 1), *itertools.combinations(TECHNIQUES[:3], 2)])
+@pytest.mark.parametrize(
+    "off", [(), *itertools.combinations(TECHNIQUES[:3], 1), *itertools.combinations(TECHNIQUES[:3], 2)]
+)
 def test_each_technique_alone_leaves_the_estimator_unbiased(off):
     pair = random_pair(2)
     estimator = nvil.nvil(order="strict", units=3, normalisation=False, **dict.fromkeys(off, False))
@@ -87,7 +89,7 @@ def test_papers_order_shrinks_the_inference_gradient_by_a_fifth_over_n(layers, c
     assert_trees_close(result.mean.inference, scaled(desired.inference, 1 - 0.2 / (cases * samples)))
 
 
-@pytest.mark.parametrize("layers", (2, 3))
+@pytest.mark.parametrize("layers", [2, 3])
 def test_local_and_global_signals_have_equal_expectation(layers):
     pair = random_pair(layers)
     both = [moments(nvil.nvil(order="strict", local=local, units=3), pair, 1)[0].mean for local in (True, False)]
@@ -144,9 +146,7 @@ def test_info_reports_the_raw_bound():
     h = jax.jit(estimator.sample)(jax.random.key(1), pair, x)
     _, _, info = jax.jit(estimator.gradients_from)(h, params, x, state)
     per_sample = [
-        jnp.mean(
-            jnp.sum(pair.model.log_prob(x, own), -1) - jnp.sum(pair.inference.log_prob(own, x), -1)
-        )
+        jnp.mean(jnp.sum(pair.model.log_prob(x, own), -1) - jnp.sum(pair.inference.log_prob(own, x), -1))
         for own in (jax.tree.map(lambda leaf, s=s: leaf[s], h) for s in range(3))
     ]
     np.testing.assert_allclose(info.bound, np.mean(per_sample), rtol=1e-12)

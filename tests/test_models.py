@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import random_cases, random_pair, randomised
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nvil
+from helpers import random_cases, random_pair, randomised
 from nvil import exact
 from nvil.layers import Bernoulli, affine, bernoulli_log_prob, binary_vectors, softplus
 from nvil.random import threefry, uniform
@@ -124,9 +124,7 @@ def test_layer_sizes_go_from_the_data_up():
 
 def test_visible_biases_start_at_the_logit_of_the_mean():
     pair = nvil.sbn(3, (2,), mean=np.array([0.0, 0.25, 1.0]))
-    np.testing.assert_allclose(
-        jax.nn.sigmoid(pair.model.layers[0].logits.bias), [0.01, 0.25, 0.99], rtol=1e-12
-    )
+    np.testing.assert_allclose(jax.nn.sigmoid(pair.model.layers[0].logits.bias), [0.01, 0.25, 0.99], rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from importlib.metadata import version as _version
 
-from nvil import exact, optimisers
+from nvil import exact, layers, optimisers
 from nvil.contracts import Estimator, Inference, Model, Pair, Parameters
 from nvil.errors import TrainingError, UsageError
 from nvil.estimators import nvil, reinforce
@@ -28,6 +28,7 @@ __all__ = [
     "evaluate",
     "exact",
     "fit",
+    "layers",
     "nvil",
     "optimisers",
     "reinforce",

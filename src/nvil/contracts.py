@@ -91,17 +91,13 @@ class Estimator(eqx.Module):
         """Draw all the randomness that one gradient estimate for the minibatch `x` needs."""
 
     @abc.abstractmethod
-    def gradients_from(
-        self, draws: Any, params: Parameters, x: Any, state: Any
-    ) -> tuple[Parameters, Any, Info]:
+    def gradients_from(self, draws: Any, params: Parameters, x: Any, state: Any) -> tuple[Parameters, Any, Info]:
         """The estimate for given draws: `(gradients, state, info)`; gradients point uphill."""
 
     @abc.abstractmethod
     def enumerate_draws(self, pair: Pair, x: Any) -> tuple[Any, Float[Array, " outcomes"]]:
         """Every possible outcome of `sample`, stacked along a leading axis, and its log-probability."""
 
-    def gradients(
-        self, key: Key[Array, ""], params: Parameters, x: Any, state: Any
-    ) -> tuple[Parameters, Any, Info]:
+    def gradients(self, key: Key[Array, ""], params: Parameters, x: Any, state: Any) -> tuple[Parameters, Any, Info]:
         """Estimate the gradients for the minibatch `x`: `(gradients, state, info)`."""
         return self.gradients_from(self.sample(key, params.pair, x), params, x, state)

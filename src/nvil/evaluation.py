@@ -17,8 +17,8 @@ BLOCK = 500
 class Evaluation(NamedTuple):
     """The bound per case, in nats, and how sure it is.
 
-    - `bound`: E_Q[log P(x, h) - log Q(h | x)] averaged over cases and samples. It is the *average* bound of the samples, as
-      in the paper, not an importance-weighted one.
+    - `bound`: E_Q[log P(x, h) - log Q(h | x)] averaged over cases and samples. It is the *average* bound of the
+      samples, as in the paper, not an importance-weighted one.
     - `bound_se`: its standard error as an estimate for new cases: the deviation between cases over sqrt(cases).
     - `monte_carlo_se`: the part of the error that more samples would remove (on these very cases); None for one sample.
     """
@@ -61,7 +61,7 @@ def case_bounds(
 
 @eqx.filter_jit
 def _block_bounds(
-    pair: Pair, x: Array, samples: int, key: Key[Array, ""]
+    pair: Pair, x: Array | np.ndarray, samples: int, key: Key[Array, ""]
 ) -> tuple[Float[Array, " cases"], Float[Array, " cases"]]:
     x = as_float(x)
 

@@ -15,17 +15,17 @@ from nvil.contracts import Estimator, Inference, Latents, Model, Pair, Parameter
 
 
 def model_log_prob(model: Model, x: Any, latents: Latents) -> Float[Array, "cases states"]:
-    """log P(x, h) for every case and every latent state."""
+    """Log P(x, h) for every case and every latent state."""
     return _for_every_state(lambda h: jnp.sum(model.log_prob(x, h), axis=-1), x, latents)
 
 
 def inference_log_prob(inference: Inference, x: Any, latents: Latents) -> Float[Array, "cases states"]:
-    """log Q(h | x) for every case and every latent state."""
+    """Log Q(h | x) for every case and every latent state."""
     return _for_every_state(lambda h: jnp.sum(inference.log_prob(h, x), axis=-1), x, latents)
 
 
 def log_likelihood(model: Model, x: Any, latents: Latents) -> Float[Array, " cases"]:
-    """log P(x) = log sum_h P(x, h)."""
+    """Log P(x) = log sum_h P(x, h)."""
     return jax.nn.logsumexp(model_log_prob(model, x, latents), axis=-1)
 
 
@@ -54,9 +54,7 @@ class Moments(NamedTuple):
 
 
 @eqx.filter_jit
-def gradient_moments(
-    estimator: Estimator, params: Parameters, x: Any, state: Any
-) -> Moments:
+def gradient_moments(estimator: Estimator, params: Parameters, x: Any, state: Any) -> Moments:
     """The exact expectation and variance of `estimator.gradients`, over every draw it could make for the minibatch `x`.
 
     The number of draws is that of the latent states to the power of cases times samples: keep all three small.
@@ -79,8 +77,6 @@ def _for_every_state(log_prob, x: Any, latents: Latents) -> Float[Array, "cases 
     cases = jax.tree.leaves(x)[0].shape[0]
 
     def one(state: Latents) -> Float[Array, " cases"]:
-        return log_prob(
-            jax.tree.map(lambda value: jnp.broadcast_to(value, (cases, *value.shape)), state)
-        )
+        return log_prob(jax.tree.map(lambda value: jnp.broadcast_to(value, (cases, *value.shape)), state))
 
     return jax.vmap(one, out_axes=-1)(jax.tree.map(jnp.asarray, latents))

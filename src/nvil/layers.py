@@ -43,16 +43,14 @@ class Layer(eqx.Module):
     """The contract of every layer: a distribution over `value` (*batch, units) given `context` (*batch, inputs)."""
 
     @abc.abstractmethod
-    def sample(
-        self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]
-    ) -> Float[Array, "*batch units"]:
+    def sample(self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
         """Draw one value for every case of the batch."""
 
     @abc.abstractmethod
     def log_prob(
         self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
     ) -> Float[Array, "*batch"]:
-        """log P(value | context), one number a case."""
+        """Log P(value | context), one number a case."""
 
     @abc.abstractmethod
     def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
@@ -72,9 +70,7 @@ class Bernoulli(Layer):
     logits: LogitsMap
     units: int = eqx.field(static=True)
 
-    def sample(
-        self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]
-    ) -> Float[Array, "*batch units"]:
+    def sample(self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
         mean = self.mean(context)
         return (uniform(key, mean.shape) < mean).astype(mean.dtype)
 

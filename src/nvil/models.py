@@ -40,19 +40,17 @@ def sbn(
         'x 784 <- h1 200 <- h2 200'
     """
     sizes = _sizes(visible, hidden)
-    down, up = jax.random.split(jax.random.key(seed))
-    model = BeliefNetwork(_bernoulli_layers(down, inputs=(*sizes[1:], 0), outputs=sizes))
-    inference_layers = _bernoulli_layers(up, inputs=sizes[:-1], outputs=sizes[1:])
-    if mean is None:
-        return Pair(model, InferenceNetwork(inference_layers, jnp.full(visible, 0.0)))
-    center = jnp.asarray(mean, model.layers[0].logits.bias.dtype)
+    center = jnp.full(visible, 0.0) if mean is None else jnp.asarray(mean, float)
     if center.shape != (visible,):
         raise UsageError(f"The mean has shape {center.shape}, but there are {visible} visible units.")
-    # A pixel that never changes in the training data must not start at an infinite bias.
-    rate = jnp.clip(center, 1e-2, 1 - 1e-2)
-    bias = jnp.log(rate) - jnp.log1p(-rate)
-    model = eqx.tree_at(lambda network: network.layers[0].logits.bias, model, bias)
-    return Pair(model, InferenceNetwork(inference_layers, center))
+    down, up = jax.random.split(jax.random.key(seed))
+    data, *latents = _bernoulli_layers(down, inputs=(*sizes[1:], 0), outputs=sizes)
+    if mean is not None:
+        # A pixel that never changes in the training data must not start at an infinite bias.
+        rate = jnp.clip(center, 1e-2, 1 - 1e-2)
+        data = eqx.tree_at(lambda layer: layer.logits.bias, data, jnp.log(rate) - jnp.log1p(-rate))
+    inference = _bernoulli_layers(up, inputs=sizes[:-1], outputs=sizes[1:])
+    return Pair(BeliefNetwork((data, *latents)), InferenceNetwork(inference, center))
 
 
 def chain(pair: Pair) -> str:

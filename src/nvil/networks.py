@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from nvil.layers import Layer
 
+
 class BeliefNetwork(eqx.Module):
     """P(x, h) = P(x | h^1) prod_i P(h^i | h^(i+1)) P(h^n), the layered model of Section 2.3.3.
 
@@ -25,8 +26,7 @@ class BeliefNetwork(eqx.Module):
         values = (x, *h)
         contexts = (*h, _empty(h[-1].shape[:-1], h[-1].dtype))
         terms = [
-            layer.log_prob(value, context)
-            for layer, value, context in zip(self.layers, values, contexts, strict=True)
+            layer.log_prob(value, context) for layer, value, context in zip(self.layers, values, contexts, strict=True)
         ]
         return jnp.stack(terms, axis=-1)
 
@@ -75,9 +75,7 @@ class InferenceNetwork(eqx.Module):
         ]
         return jnp.stack(terms, axis=-1)
 
-    def sample(
-        self, key: Key[Array, ""], x: Float[Array, "*batch visible"]
-    ) -> tuple[Float[Array, "*batch _"], ...]:
+    def sample(self, key: Key[Array, ""], x: Float[Array, "*batch visible"]) -> tuple[Float[Array, "*batch _"], ...]:
         value = self._centred(x)
         h = []
         keys = jax.random.split(key, len(self.layers))
@@ -90,10 +88,7 @@ class InferenceNetwork(eqx.Module):
         self, x: Float[Array, "*batch visible"], h: tuple[Float[Array, "*batch _"], ...]
     ) -> tuple[Float[Array, "*batch _"], ...]:
         """E[h^i | h^(i-1)] for every layer, given samples h of the layers below."""
-        return tuple(
-            layer.mean(context)
-            for layer, context in zip(self.layers, self.contexts(x, h), strict=True)
-        )
+        return tuple(layer.mean(context) for layer, context in zip(self.layers, self.contexts(x, h), strict=True))
 
     def support(self) -> tuple[Float[np.ndarray, "states _"], ...]:
         """Every joint state of the latents."""

@@ -56,9 +56,7 @@ class Transformation(eqx.Module):
         """Make `(psi, state)`: trained parameters, and statistics that start at those of `signal`."""
 
     @abc.abstractmethod
-    def update(
-        self, signal: Signal, contexts: Contexts, psi: Any, state: Any
-    ) -> tuple[Signal, Signal | float, Any]:
+    def update(self, signal: Signal, contexts: Contexts, psi: Any, state: Any) -> tuple[Signal, Signal | float, Any]:
         """Return `(transformed signal, C, new state)`, C being the trained baseline that was subtracted, or 0."""
 
 
@@ -80,12 +78,9 @@ class InputDependentBaseline(Transformation):
         )
         return psi, None
 
-    def update(
-        self, signal: Signal, contexts: Contexts, psi: Any, state: None
-    ) -> tuple[Signal, Signal, None]:
+    def update(self, signal: Signal, contexts: Contexts, psi: Any, state: None) -> tuple[Signal, Signal, None]:
         outputs = [
-            output(jnp.tanh(hidden(context)))[..., 0]
-            for (hidden, output), context in zip(psi, contexts, strict=True)
+            output(jnp.tanh(hidden(context)))[..., 0] for (hidden, output), context in zip(psi, contexts, strict=True)
         ]
         # The first layer's context is x alone, without the sample axis of the signal.
         baseline = jnp.stack([jnp.broadcast_to(output, signal.shape[:-1]) for output in outputs], axis=-1)
@@ -103,9 +98,7 @@ class RunningMean(Transformation):
     decay: float = 0.8
     order: Order = "paper"
 
-    def init(
-        self, key: Key[Array, ""], signal: Signal, contexts: Contexts
-    ) -> tuple[None, Float[Array, " layers"]]:
+    def init(self, key: Key[Array, ""], signal: Signal, contexts: Contexts) -> tuple[None, Float[Array, " layers"]]:
         return None, _batch_mean(signal)
 
     def update(
@@ -118,16 +111,14 @@ class RunningMean(Transformation):
 class VarianceNormalisation(Transformation):
     """Divide by max(1, sqrt v), v a running variance of the signal: v <- decay v + (1 - decay) var(l) (Algorithm 1).
 
-    The maximum lets learning stop as the signal fades (Section 2.3.2). `order` is as in `RunningMean`: with "strict" the
-    expected gradient of layer i of Q is exactly 1 / max(1, sqrt v^i) of the true one, v from before the update.
+    The maximum lets learning stop as the signal fades (Section 2.3.2). `order` is as in `RunningMean`: with "strict"
+    the expected gradient of layer i of Q is exactly 1 / max(1, sqrt v^i) of the true one, v from before the update.
     """
 
     decay: float = 0.8
     order: Order = "paper"
 
-    def init(
-        self, key: Key[Array, ""], signal: Signal, contexts: Contexts
-    ) -> tuple[None, Float[Array, " layers"]]:
+    def init(self, key: Key[Array, ""], signal: Signal, contexts: Contexts) -> tuple[None, Float[Array, " layers"]]:
         return None, _batch_variance(signal)
 
     def update(
@@ -143,9 +134,7 @@ class Chain(Transformation):
 
     transformations: tuple[Transformation, ...] = ()
 
-    def init(
-        self, key: Key[Array, ""], signal: Signal, contexts: Contexts
-    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def init(self, key: Key[Array, ""], signal: Signal, contexts: Contexts) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         psis, states = [], []
         for i, transformation in enumerate(self.transformations):
             psi, state = transformation.init(jax.random.fold_in(key, i), signal, contexts)
@@ -174,9 +163,7 @@ def _batch_variance(signal: Signal) -> Float[Array, " layers"]:
     return jnp.var(signal, axis=tuple(range(signal.ndim - 1)))
 
 
-def _smooth(
-    decay: float, old: Float[Array, " layers"], new: Float[Array, " layers"]
-) -> Float[Array, " layers"]:
+def _smooth(decay: float, old: Float[Array, " layers"], new: Float[Array, " layers"]) -> Float[Array, " layers"]:
     return decay * old + (1 - decay) * new
 
 

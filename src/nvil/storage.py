@@ -64,9 +64,10 @@ def output_file(path: Path, kinds: tuple[str, ...]) -> Path:
 
 def save_tree(path: Path, tree: Any, metadata: Mapping[str, str] | None = None) -> None:
     """Write the arrays of a pytree, named by their place in it, such as `model.layers.0.logits.weights`."""
-    arrays = {name: np.ascontiguousarray(_plain(leaf)) for name, leaf in _named_leaves(tree)}
+    arrays = {name: _plain(leaf) for name, leaf in _named_leaves(tree)}
     with written_beside(path) as file:
-        file.write(safetensors.numpy.save(arrays, metadata=dict(metadata or {})))
+        # One entry, because the order of several is not fixed: equal trees are equal files.
+        file.write(safetensors.numpy.save(arrays, metadata={"nvil": json.dumps(dict(metadata or {}))}))
 
 
 def load_tree(path: Path, like: Any) -> tuple[Any, dict[str, str]]:
@@ -74,7 +75,7 @@ def load_tree(path: Path, like: Any) -> tuple[Any, dict[str, str]]:
     try:
         with safe_open(path, framework="numpy") as file:
             stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            metadata = file.metadata() or {}
+            metadata = json.loads((file.metadata() or {}).get("nvil", "{}"))
     except FileNotFoundError as error:
         raise UsageError(f"{path} is missing.") from error
     except (SafetensorError, OSError, ValueError) as error:
@@ -82,7 +83,9 @@ def load_tree(path: Path, like: Any) -> tuple[Any, dict[str, str]]:
     expected = dict(_named_leaves(like))
     if stored.keys() != expected.keys():
         odd = sorted(stored.keys() ^ expected.keys())[0]
-        raise UsageError(f"{path} does not hold the parameters its config describes: {odd!r} is in only one of the two.")
+        raise UsageError(
+            f"{path} does not hold the parameters its config describes: {odd!r} is in only one of the two."
+        )
     for name, leaf in expected.items():
         want = _plain(leaf)
         if stored[name].shape != want.shape or stored[name].dtype != want.dtype:
@@ -130,11 +133,9 @@ def _plain(leaf: Any) -> np.ndarray:
     """An array as NumPy has it; a random key as the numbers it is made of."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
-    return np.asarray(leaf)
+    return np.asarray(leaf, order="C")
 
 
 def _like(stored: np.ndarray, leaf: Any) -> Any:
     array = jnp.asarray(stored)
     return jax.random.wrap_key_data(array) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else array
-
-

@@ -122,7 +122,7 @@ def train_step(
 
 
 class Chunk(NamedTuple):
-    """What a chunk of updates tells: mean info, gradient norms of its last update, updates done, and whether all is finite."""
+    """What a chunk of updates tells: mean info, the last update's gradient norms, updates done, if all is finite."""
 
     info: Info
     gradient_norms: Float[Array, "3"]
@@ -140,9 +140,7 @@ def make_train_chunk(
     """
 
     def step(state: TrainState, data: Array) -> tuple[TrainState, Info, Parameters]:
-        return train_step(
-            state, data, estimator=estimator, optimiser=optimiser, batch_size=batch_size
-        )
+        return train_step(state, data, estimator=estimator, optimiser=optimiser, batch_size=batch_size)
 
     @eqx.filter_jit
     def train_chunk(state: TrainState, data: Array, updates: Int[Array, ""]) -> tuple[TrainState, Chunk]:
@@ -166,7 +164,7 @@ def make_train_chunk(
         arrays, total, norms, done = jax.lax.while_loop(go_on, body, begin)
         leaves = jax.tree.leaves(eqx.filter(arrays.params, eqx.is_inexact_array))
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-        mean = jax.tree.map(lambda leaf: leaf / done, total)
+        mean = jax.tree.map(lambda leaf: leaf / done.astype(leaf.dtype), total)
         return eqx.combine(arrays, static), Chunk(mean, norms, done, finite & jnp.isfinite(total.bound))
 
     return lambda state, data, updates: train_chunk(state, data, jnp.asarray(updates, jnp.int32))
@@ -221,31 +219,28 @@ def fit(
             raise UsageError(f"{name} must be at least {least}, not {value}.")
     data, held_out = split_validation(data, validation, seed=seed)
     data = jnp.asarray(data)
-    settings = dict(estimator=estimator, optimiser=optimiser, batch_size=batch_size)
-    if state is None:
-        state = start(pair, data, seed=seed, **settings)
+    settings = {"estimator": estimator, "optimiser": optimiser, "batch_size": batch_size}
+    current = start(pair, data, seed=seed, **settings) if state is None else state
     train_chunk = make_train_chunk(**settings)
-    jax.block_until_ready(train_chunk(state, data, 0))  # compiles, so that the clock below reads training alone
-    best = best or Best(pair, -math.inf, int(state.step))
+    jax.block_until_ready(train_chunk(current, data, 0))  # compiles, so that the clock below reads training alone
+    best = best or Best(pair, -math.inf, int(current.step))
 
-    while (done := int(state.step)) < updates:
+    while (done := int(current.step)) < updates:
         # Reports stand at multiples of `report_every`, wherever a run was resumed.
         size = min(report_every - done % report_every, updates - done)
         began = time.perf_counter()
-        new, chunk = jax.block_until_ready(train_chunk(state, data, size))
+        new, chunk = jax.block_until_ready(train_chunk(current, data, size))
         seconds = time.perf_counter() - began
         if not chunk.finite:
-            raise DivergedError(done + int(chunk.updates), state, best)
-        state = new
+            raise DivergedError(done + int(chunk.updates), current, best)
+        current = new
         bound = None
         if len(held_out):
-            bound = evaluate(
-                state.params.pair, held_out, samples=validation_samples, seed=done + size
-            ).bound
+            bound = evaluate(current.params.pair, held_out, samples=validation_samples, seed=done + size).bound
             if bound > best.bound:
-                best = Best(state.params.pair, bound, done + size)
+                best = Best(current.params.pair, bound, done + size)
         else:
-            best = Best(state.params.pair, float(chunk.info.bound), done + size)
+            best = Best(current.params.pair, float(chunk.info.bound), done + size)
         info = jax.tree.map(lambda leaf: tuple(np.atleast_1d(leaf).tolist()), chunk.info)
         yield Report(
             updates=done + size,
@@ -256,7 +251,7 @@ def fit(
             raw_deviation=info.raw_deviation,
             gradient_norms=tuple(chunk.gradient_norms.tolist()),
             updates_per_second=size / seconds,
-            state=state,
+            state=current,
             best=best,
         )
 
@@ -285,4 +280,4 @@ def split_validation(data: Any, validation: int | Any, *, seed: int) -> tuple[An
 
 
 def _norms(gradients: Parameters) -> Float[Array, "3"]:
-    return jnp.stack([jnp.asarray(optax.global_norm(group), float) for group in gradients])
+    return jnp.stack([jnp.asarray(optax.tree.norm(group), float) for group in gradients])

@@ -49,21 +49,17 @@ class NVIL(Estimator):
         return self.transformation.init(psi_key, self._signals(log_p, log_q), contexts)
 
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Latents:
-        """h ~ Q(h | x), shape `(samples, cases, ...)`."""
+        """H ~ Q(h | x), shape `(samples, cases, ...)`."""
         keys = jax.random.split(key, self.samples)
         return _for_every_sample(lambda key: pair.inference.sample(key, x), keys)
 
-    def gradients_from(
-        self, draws: Latents, params: Parameters, x: Any, state: Any
-    ) -> tuple[Parameters, Any, Info]:
+    def gradients_from(self, draws: Latents, params: Parameters, x: Any, state: Any) -> tuple[Parameters, Any, Info]:
         """Algorithm 1, line by line, for latents `draws` that have been sampled already."""
 
         def objective(params: Parameters) -> tuple[Float[Array, ""], tuple[Any, Info]]:
             log_p, log_q, contexts = self._terms(params.pair, x, draws)
             raw = jax.lax.stop_gradient(self._signals(log_p, log_q))
-            signal, baseline, new_state = self.transformation.update(
-                raw, contexts, params.baselines, state
-            )
+            signal, baseline, new_state = self.transformation.update(raw, contexts, params.baselines, state)
             signal, new_state = jax.lax.stop_gradient((signal, new_state))
             info = Info(
                 bound=jnp.mean(jnp.sum(log_p, axis=-1) - jnp.sum(log_q, axis=-1)),
@@ -82,16 +78,16 @@ class NVIL(Estimator):
         latents = pair.inference.support()
         log_q = exact.inference_log_prob(pair.inference, x, latents)
         cases, states = log_q.shape
-        choices = np.stack(
-            np.meshgrid(*[np.arange(states)] * (self.samples * cases), indexing="ij"), axis=-1
-        ).reshape(-1, self.samples, cases)
+        choices = np.stack(np.meshgrid(*[np.arange(states)] * (self.samples * cases), indexing="ij"), axis=-1).reshape(
+            -1, self.samples, cases
+        )
         draws = jax.tree.map(lambda values: jnp.asarray(values)[choices], latents)
         return draws, jnp.sum(log_q[np.arange(cases), choices], axis=(1, 2))
 
     def _terms(
         self, pair: Pair, x: Any, h: Latents
     ) -> tuple[Float[Array, "samples cases terms"], Float[Array, "samples cases layers"], Any]:
-        """log P, log Q and contexts for every sample; what depends on x alone is computed once."""
+        """Log P, log Q and contexts for every sample; what depends on x alone is computed once."""
         log_p = _for_every_sample(lambda h: pair.model.log_prob(x, h), h)
         log_q = _for_every_sample(lambda h: pair.inference.log_prob(h, x), h)
         return log_p, log_q, pair.inference.contexts(x, h)
@@ -120,8 +116,8 @@ def nvil(
     - `baseline`: subtract the input-dependent baseline C(x), a network with `units` tanh units.
     - `running_mean`: subtract the running mean c of the signal.
     - `normalisation`: divide by the running deviation max(1, sqrt v) of the signal.
-    - `order`: "paper" uses c and v after their update, as Algorithm 1 does; "strict" uses the previous ones, which makes
-      the estimator unbiased (up to the scale of the normalisation).
+    - `order`: "paper" uses c and v after their update, as Algorithm 1 does; "strict" uses the previous ones, which
+      makes the estimator unbiased (up to the scale of the normalisation).
     - `decay`: the smoothing factor alpha of c and v.
     """
     transformations = (
@@ -134,9 +130,7 @@ def nvil(
 
 def reinforce(*, samples: int = 1) -> NVIL:
     """The naive estimator of Eq. 6: NVIL with every technique off."""
-    return nvil(
-        samples=samples, local=False, baseline=False, running_mean=False, normalisation=False
-    )
+    return nvil(samples=samples, local=False, baseline=False, running_mean=False, normalisation=False)
 
 
 def _for_every_sample(function: Callable[[Any], Any], samples: Any) -> Any:

@@ -1,0 +1,278 @@
+"""The command line: a thin client of the package. Results go to standard output, everything else to standard error."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from nvil import data, pictures, storage
+from nvil.errors import TrainingError, UsageError
+from nvil.evaluation import as_float, evaluate
+from nvil.models import chain
+from nvil.runs import Config, Run
+from nvil.training import Report
+
+stderr = Console(stderr=True, highlight=False)
+Positional = tyro.conf.Positional
+
+
+def train(
+    config: Annotated[Config, tyro.conf.arg(name="")] = Config(),  # noqa: B008 (frozen)
+    out: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Train a model together with its inference network.
+
+    Without arguments: a small sigmoid belief network on the digits that ship with scikit-learn. The same --out goes on
+    where the run stopped; --updates may then be larger.
+
+    Examples:
+      nvil train
+      nvil train --hidden 200 200 --optimiser sgd --updates 100000 --out runs/deep
+      nvil train --data my.npy --binarize threshold
+
+    Args:
+        config: What to train, on what, and how.
+        out: The run's folder; by default runs/ and a name made of data, model and sizes.
+        quiet: No progress on standard error.
+
+    """
+    config = config.resolved()
+    name = "-".join((Path(config.data).stem, config.model, *map(str, config.hidden)))
+    out = Path("runs", name) if out is None else out
+    dataset = config.load_data()
+    run = Run.create(out, config, dataset)
+    with progress(run, quiet) as show:
+        show.text(
+            f"{dataset.name}: {len(dataset.train) - config.validation} training, {config.validation} validation and "
+            f"{len(dataset.test)} test cases of {run.visible} binary variables"
+            + (f" ({dataset.note})" if dataset.note else "")
+        )
+        show.text(
+            f"{chain(config.build(run.visible))}, {config.estimator}, {config.optimiser} {config.learning_rate:g}"
+        )
+        for report in run.fit(dataset):
+            show.report(report)
+        show.text("evaluating")
+    pair = run.load_best()
+    result = evaluate(pair, dataset.test)
+    print(f"test bound            {result.bound:8.2f} nats a case, standard error {result.bound_se:.2f}")
+    print(f"best factorial model  {data.factorial_bound(dataset.test):8.2f} nats a case could be had without latents")
+    if run.image:
+        draw(run, 100, out / "samples.png")
+        print(f"samples               {out / 'samples.png'}")
+    print(f"next                  nvil evaluate {out} --samples 100")
+
+
+def evaluate_run(
+    run: Positional[Path],
+    split: str = "test",
+    samples: int = 10,
+    seed: int = 0,
+    data: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Estimate the bound of a trained model.
+
+    The bound is the average over samples from the inference network, as in the paper, in nats a case.
+
+    Args:
+        run: The run's folder.
+        split: test or train.
+        samples: From the inference network, for every case.
+        seed: Of these samples.
+        data: A file of other cases, instead of a split.
+        json: One JSON object on standard output.
+
+    """
+    opened = Run.open(run)
+    cases, where = (opened.split(split), split) if data is None else (cases_of(opened, data), str(data))
+    result = evaluate(opened.load_best(), cases, samples=samples, seed=seed)
+    if json:
+        print(_json({**result._asdict(), "split": where}))
+        return
+    print(f"{where} bound {result.bound:.3f} nats a case, standard error {result.bound_se:.3f}")
+    if result.monte_carlo_se is not None:
+        print(f"of that, from sampling h: {result.monte_carlo_se:.3f}")
+    print(f"{result.cases} cases, {result.samples} samples each")
+
+
+def sample(run: Positional[Path], count: int = 100, out: Path = Path("samples.png"), seed: int = 0) -> None:
+    """Draw samples from a trained model.
+
+    A .png shows, for every sample, the probability of each pixel given the sampled latents. A .npz holds the binary
+    samples `x`, those probabilities `mean`, and the latents `h1`, `h2`, ...
+
+    Args:
+        run: The run's folder.
+        count: How many.
+        out: A .png or .npz file.
+        seed: Of the samples.
+
+    """
+    if count < 1:
+        raise UsageError(f"--count must be at least 1, not {count}.")
+    storage.output_file(out, (".png", ".npz"))
+    draw(Run.open(run), count, out, seed)
+    print(out)
+
+
+def encode(
+    run: Positional[Path],
+    data: Path,
+    out: Path = Path("codes.npz"),
+    samples: int = 1,
+    binary: bool = False,
+    seed: int = 0,
+) -> None:
+    """Encode cases with the inference network.
+
+    Writes `h1`, `h2`, ...: the probability that each latent is on, a row for every case. For layers above the first it
+    is an average over samples of the layers below.
+
+    Args:
+        run: The run's folder.
+        data: A file of cases.
+        out: A .npz file.
+        samples: To average over; 1 is exact for the first layer.
+        binary: Round to binary codes instead (on where the probability is at least one half).
+        seed: Of these samples.
+
+    """
+    storage.output_file(out, (".npz",))
+    if samples < 1:
+        raise UsageError(f"--samples must be at least 1, not {samples}.")
+    opened = Run.open(run)
+    codes = encoded(opened, cases_of(opened, data), samples, seed)
+    if binary:
+        codes = {name: (values >= 0.5).astype(np.uint8) for name, values in codes.items()}
+    save_npz(out, codes)
+    print(out)
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "train": train,
+    "evaluate": evaluate_run,
+    "sample": sample,
+    "encode": encode,
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; exit with 2 for a mistake in what was asked, 1 for a failure."""
+    # Small networks train fastest on one thread, and two runs side by side each get a core.
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    try:
+        tyro.extras.subcommand_cli_from_dict(
+            COMMANDS,
+            prog="nvil",
+            description="Directed latent variable models with discrete latents, trained with an inference network.",
+            args=arguments,
+            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+        )
+    except UsageError as error:
+        _exit(2, str(error))
+    except TrainingError as error:
+        _exit(1, str(error))
+    except OSError as error:
+        _exit(1, f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}.")
+    except KeyboardInterrupt:
+        _exit(130, "Stopped.")
+
+
+def cases_of(run: Run, path: Path) -> data.Cases:
+    """The cases of a file, made binary as the run's own data was."""
+    return data.load_cases(path, visible=run.visible, binarize=run.config.binarize, threshold=run.config.threshold)
+
+
+def draw(run: Run, count: int, out: Path, seed: int = 0) -> None:
+    """Sample from the run's best model into a picture or an archive."""
+    import jax
+
+    model = run.load_best().model
+    x, h = model.sample(jax.random.key(seed), count)
+    mean = np.asarray(model.mean(h))
+    if out.suffix == ".npz":
+        latents = {f"h{i}": np.asarray(values, np.uint8) for i, values in enumerate(h, 1)}
+        save_npz(out, {"x": np.asarray(x, np.uint8), "mean": mean, **latents})
+    elif run.image is None:
+        raise UsageError(f"The cases of {run.folder} are not pictures; write samples to an .npz file instead.")
+    else:
+        pictures.save_grid(out, mean, run.image)
+
+
+def encoded(run: Run, cases: data.Cases, samples: int, seed: int) -> dict[str, np.ndarray]:
+    """Probabilities of the latents of every layer, averaged over samples of the layers below."""
+    import jax
+
+    inference = run.load_best().inference
+    totals: dict[str, Any] = {}
+    for i in range(samples):
+        x = as_float(cases)
+        h = inference.sample(jax.random.key(seed + i), x)
+        for layer, mean in enumerate(inference.mean(x, h), 1):
+            totals[f"h{layer}"] = totals.get(f"h{layer}", 0) + np.asarray(mean) / samples
+    return totals
+
+
+def save_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    with storage.written_beside(path) as file:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, allow_pickle=False, **arrays)
+        file.write(buffer.getvalue())
+
+
+@dataclasses.dataclass
+class Show:
+    """Progress on standard error: a live bar on a terminal, a line for every report elsewhere."""
+
+    run: Run
+    bar: Progress | None
+    quiet: bool
+
+    def text(self, line: str) -> None:
+        if not self.quiet:
+            (self.bar.console if self.bar else stderr).print(line)
+
+    def report(self, report: Report) -> None:
+        if self.bar:
+            validation = "" if report.validation_bound is None else f" validation {report.validation_bound:.2f}"
+            text = f"bound {report.bound:.2f}{validation} {report.updates_per_second:.0f} updates/s"
+            self.bar.update(self.bar.task_ids[0], completed=report.updates, description=text)
+        else:
+            self.text(str(report))
+
+
+@contextlib.contextmanager
+def progress(run: Run, quiet: bool) -> Iterator[Show]:
+    if quiet or not stderr.is_terminal:
+        yield Show(run, None, quiet)
+        return
+    columns = (
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f}%"),
+        TextColumn("{task.description}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=stderr) as bar:
+        bar.add_task("compiling", total=run.config.updates)
+        yield Show(run, bar, quiet)
+
+
+def _json(values: dict[str, Any]) -> str:
+    return json.dumps(values)
+
+
+def _exit(code: int, message: str) -> None:
+    print(f"nvil: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,188 @@
+"""Data sets: the digits that ship with scikit-learn, and the user's own arrays in files.
+
+Models here are of binary data. How other values become binary is always the user's stated choice, `--binarize`.
+"""
+
+import dataclasses
+import hashlib
+import warnings
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import UInt8
+
+from nvil.errors import UsageError, choose
+
+Binarize = Literal["none", "threshold"]
+Cases = UInt8[np.ndarray, "_ visible"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """Binary training and test cases, one a row.
+
+    `image` is the (height, width) of a case where it is a picture; `threshold` is what a file's values were binarized
+    at; `note` says in a few words how the cases were made.
+    """
+
+    name: str
+    train: Cases
+    test: Cases
+    image: tuple[int, int] | None = None
+    threshold: float | None = None
+    note: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the very bits of the data, so that a run cannot go on with other data unnoticed."""
+        digest = hashlib.sha256()
+        for part in (self.train, self.test):
+            digest.update(repr(part.shape).encode())
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()[:16]
+
+
+def load(source: str, *, binarize: str = "none", threshold: float | None = None) -> Dataset:
+    """Load a named set (`digits`) or a file (`.npy`, `.npz`, `.csv`) with its training and test cases."""
+    if source in NAMED:
+        return NAMED[source]()
+    path = Path(source)
+    if not path.suffix and not path.exists():
+        choose("data set", source, NAMED)
+    splits = read(path)
+    values = np.concatenate(list(splits.values()))
+    if binarize == "threshold" and threshold is None:
+        threshold = float((values.min() + values.max()) / 2)
+    ready = {name: binary(part, path, binarize, threshold) for name, part in splits.items()}
+    if "test" in ready:
+        train, test = ready["train"], ready["test"]
+    else:
+        train, test = held_out(ready["all"], max(1, len(values) // 10), seed=0)
+    note = "" if threshold is None else f"on where the value is at least {threshold:g}"
+    return Dataset(path.name, train, test, _square(values.shape[1]), threshold, note)
+
+
+def load_cases(path: Path, *, visible: int, binarize: str, threshold: float | None) -> Cases:
+    """All cases of a file, for a model that was trained on `visible` variables."""
+    cases = np.concatenate(list(read(path).values()))
+    if cases.shape[1] != visible:
+        raise UsageError(f"{path} has {cases.shape[1]} columns, but the model was trained on {visible}.")
+    return binary(cases, path, binarize, threshold)
+
+
+def digits() -> Dataset:
+    """The 1797 digits of 8x8 pixels in scikit-learn; a pixel is on where its ink is at least 8 of 16.
+
+    297 random cases are the test set, always the same.
+    """
+    from sklearn.datasets import load_digits
+
+    cases = (load_digits(return_X_y=True)[0] >= 8).astype(np.uint8)
+    train, test = held_out(cases, 297, seed=0)
+    return Dataset("digits", train, test, image=(8, 8), note="a pixel is on where its ink is at least 8 of 16")
+
+
+NAMED = {"digits": digits}
+
+
+def held_out(cases: Cases, count: int, *, seed: int) -> tuple[Cases, Cases]:
+    """Split `count` random cases off: `(the rest, those)`, each in their old order."""
+    order = np.random.default_rng(seed).permutation(len(cases))
+    return cases[np.sort(order[count:])], cases[np.sort(order[:count])]
+
+
+def read(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file: `{"all": ...}`, or `{"train": ..., "test": ...}` where the file says so."""
+    readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv}
+    if path.suffix not in readers:
+        raise UsageError(f"Cannot tell what kind of data {path} is; its name should end in {', '.join(readers)}.")
+    try:
+        arrays = readers[path.suffix](path)
+    except FileNotFoundError as error:
+        raise UsageError(f"There is no file {path}.") from error
+    except IsADirectoryError as error:
+        raise UsageError(f"{path} is a folder, not a file of data.") from error
+    except (OSError, ValueError, EOFError, KeyError) as error:
+        raise UsageError(f"Cannot read {path}: {_one_line(error)}.") from error
+    for name, array in arrays.items():
+        where = path if name == "all" else f"{path} ({name})"
+        if array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
+            raise UsageError(f"{where} holds {array.dtype} values; numbers are needed.")
+        if array.ndim < 2:
+            raise UsageError(f"{where} has shape {array.shape}; one case a row is needed.")
+        if array.size == 0:
+            raise UsageError(f"{where} is empty: its shape is {array.shape}.")
+        arrays[name] = array.reshape(len(array), -1)
+    widths = {array.shape[1] for array in arrays.values()}
+    if len(widths) > 1:
+        raise UsageError(f"The arrays of {path} have different numbers of columns: {sorted(widths)}.")
+    return arrays
+
+
+def binary(cases: np.ndarray, where: Path | str, binarize: str, threshold: float | None) -> Cases:
+    """Cases as bytes in {0, 1}; what is not binary needs `binarize="threshold"`."""
+    if not np.all(np.isfinite(cases)):
+        row, column = np.argwhere(~np.isfinite(cases))[0]
+        raise UsageError(f"{where} has a value that is not a finite number, at row {row}, column {column} (from 0).")
+    if choose("binarization", binarize, ("none", "threshold")) == "threshold":
+        assert threshold is not None
+        return (cases >= threshold).astype(np.uint8)
+    outside = (cases != 0) & (cases != 1)
+    if np.any(outside):
+        row, column = np.argwhere(outside)[0]
+        raise UsageError(
+            f"{where} has values other than 0 and 1, first {cases[row, column]:g} at row {row}, column {column} "
+            "(from 0); say how to make them binary with --binarize threshold."
+        )
+    return cases.astype(np.uint8)
+
+
+def factorial_bound(cases: Cases) -> float:
+    """The log-likelihood per case that no model with independent variables can exceed on these very cases."""
+    rate = np.mean(cases, axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = rate * np.log(rate) + (1 - rate) * np.log1p(-rate)
+    return float(np.sum(np.nan_to_num(terms)))
+
+
+def _read_npy(path: Path) -> dict[str, np.ndarray]:
+    return {"all": np.load(path, allow_pickle=False)}
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as archive:
+        names = set(archive.files)
+        if {"train", "test"} <= names:
+            return {"train": archive["train"], "test": archive["test"]}
+        if len(names) == 1:
+            return {"all": archive[names.pop()]}
+    found = ", ".join(sorted(names)) or "nothing"
+    raise UsageError(f"{path} should hold one array, or two named train and test; it holds {found}.")
+
+
+def _read_csv(path: Path) -> dict[str, np.ndarray]:
+    with path.open(encoding="utf-8") as file:
+        first = file.readline()
+    if not first.strip():
+        raise UsageError(f"{path} is empty.")
+    try:
+        [float(cell) for cell in first.split(",")]
+        header = 0
+    except ValueError:
+        header = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a header and nothing else is a warning to NumPy
+        try:
+            return {"all": np.loadtxt(path, delimiter=",", skiprows=header, ndmin=2, encoding="utf-8")}
+        except UserWarning as error:
+            raise ValueError("there is nothing below its header") from error
+
+
+def _square(width: int) -> tuple[int, int] | None:
+    side = round(width**0.5)
+    return (side, side) if side * side == width and side > 2 else None
+
+
+def _one_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__

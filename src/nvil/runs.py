@@ -1,0 +1,259 @@
+"""The run directory: what was asked for, what happened, and the trained model.
+
+config.toml        every choice, defaults written out
+metrics.jsonl      one report a line
+checkpoint/        complete training states, the last two
+best.safetensors   the parameters with the best validation bound
+samples.png        a picture of samples, where cases are pictures
+"""
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nvil
+from nvil import optimisers, storage, training
+from nvil.contracts import Pair
+from nvil.data import Cases, Dataset, load
+from nvil.errors import UsageError, choose
+from nvil.estimators import nvil as nvil_estimator
+from nvil.estimators import reinforce
+from nvil.models import sbn
+
+MODELS = {"sbn": sbn}
+ESTIMATORS = {"nvil": nvil_estimator, "reinforce": reinforce}
+OPTIMISERS = {"adam": optimisers.adam, "sgd": optimisers.sgd}
+INFERENCE = ("factorial",)
+CHECKPOINT_SECONDS = 60
+DEFAULT_RATES = {"adam": (3e-3, 1.0), "sgd": (3e-4, 0.2)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What defines a run; with these, on the same machine, it gives the same bits."""
+
+    data: str = "digits"
+    """A named set (digits) or a file (.npy, .npz, .csv) with one case a row."""
+    model: str = "sbn"
+    """sbn: a sigmoid belief network."""
+    hidden: tuple[int, ...] = (100, 50)
+    """Latent variables in each layer, from the data up."""
+    inference: str = "factorial"
+    """Within its layers, the inference network is: factorial."""
+    estimator: str = "nvil"
+    """nvil (all variance reduction) or reinforce (none)."""
+    optimiser: str = "adam"
+    """adam, or sgd on summed gradients as in the paper."""
+    updates: int = 30_000
+    """Parameter updates in all."""
+    batch_size: int = 50
+    """Cases in a minibatch; 20 in the paper."""
+    learning_rate: float | None = None
+    """Of the model; without it 3e-3 for adam, 3e-4 (the paper's) for sgd."""
+    inference_ratio: float | None = None
+    """The inference network's learning rate over the model's; without it 1 for adam, 0.2 (the paper's) for sgd."""
+    samples: int = 1
+    """Samples from the inference network for every case of a minibatch."""
+    validation: int = 100
+    """Training cases held out to keep the best parameters by; 0 keeps the last."""
+    report_every: int = 1000
+    """Updates between reports and looks at the validation bound."""
+    seed: int = 0
+    """Of weights, minibatches, samples and the validation split."""
+    binarize: str = "none"
+    """How values other than 0 and 1 become binary: none refuses them; threshold: on from --threshold up."""
+    threshold: float | None = None
+    """In the data's own units; without it, halfway between the smallest and the largest value."""
+
+    def resolved(self) -> "Config":
+        """Check every choice and fill in what depends on others."""
+        choose("model", self.model, MODELS)
+        choose("estimator", self.estimator, ESTIMATORS)
+        choose("optimiser", self.optimiser, OPTIMISERS)
+        choose("inference network", self.inference, INFERENCE)
+        choose("binarization", self.binarize, ("none", "threshold"))
+        for name, least in (("updates", 1), ("batch_size", 1), ("samples", 1), ("validation", 0), ("report_every", 1)):
+            if getattr(self, name) < least:
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} must be at least {least}, not {getattr(self, name)}.")
+        if not self.hidden:
+            raise UsageError("--hidden needs the size of at least one layer.")
+        for size in self.hidden:
+            if size < 1:
+                raise UsageError(f"--hidden {size} cannot be: every layer needs at least one unit.")
+        rate, ratio = DEFAULT_RATES[self.optimiser]
+        rate = rate if self.learning_rate is None else self.learning_rate
+        ratio = ratio if self.inference_ratio is None else self.inference_ratio
+        for name, value in (("learning-rate", rate), ("inference-ratio", ratio)):
+            if not (math.isfinite(value) and value > 0):
+                raise UsageError(f"--{name} must be a positive number, not {value}.")
+        return dataclasses.replace(self, learning_rate=rate, inference_ratio=ratio)
+
+    def load_data(self) -> Dataset:
+        return load(self.data, binarize=self.binarize, threshold=self.threshold)
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments of `training.fit` and `training.start`."""
+        assert self.learning_rate is not None
+        assert self.inference_ratio is not None
+        return {
+            "estimator": ESTIMATORS[self.estimator](samples=self.samples),
+            "optimiser": OPTIMISERS[self.optimiser](self.learning_rate, inference_ratio=self.inference_ratio),
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+        }
+
+    def build(self, visible: int, mean: Any = None) -> Pair:
+        """The untrained pair."""
+        return MODELS[self.model](visible, self.hidden, mean=mean, seed=self.seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run directory with its config and what the data looked like."""
+
+    folder: Path
+    config: Config
+    visible: int
+    image: tuple[int, int] | None
+    fingerprint: str
+
+    @staticmethod
+    def create(folder: Path, config: Config, dataset: Dataset) -> "Run":
+        """Make the folder and write its config, or open it again to go on with the run it holds."""
+        config = dataclasses.replace(config.resolved(), threshold=dataset.threshold)
+        training.split_validation(dataset.train, config.validation, seed=config.seed)  # refused here if impossible
+        run = Run(folder, config, dataset.train.shape[1], dataset.image, dataset.fingerprint)
+        storage.writable_folder(folder)
+        if (folder / "config.toml").exists():
+            Run.open(folder)._check_same(run)
+        facts = {
+            "visible": run.visible,
+            "image": run.image,
+            "fingerprint": run.fingerprint,
+            "version": nvil.__version__,
+        }
+        text = storage.to_toml(
+            {**dataclasses.asdict(run.config), **facts}, comment="nvil run; layer sizes from the data up"
+        )
+        storage.save_text(folder / "config.toml", text)
+        return run
+
+    def _check_same(self, other: "Run") -> None:
+        """Refuse to go on with another config than this run began with; only `updates` may grow."""
+        old, new = (dataclasses.asdict(run.config) | {"fingerprint": run.fingerprint} for run in (self, other))
+        if new["updates"] < old["updates"]:
+            raise UsageError(f"{self.folder} was asked for {old['updates']} updates already; --updates can only grow.")
+        changed = [f"{name} {old[name]} -> {new[name]}" for name in old if name != "updates" and old[name] != new[name]]
+        if changed:
+            raise UsageError(
+                f"{self.folder} holds a run with another config ({'; '.join(changed)}); "
+                "give the old values to go on with it, or another --out."
+            )
+
+    @staticmethod
+    def open(folder: Path) -> "Run":
+        """Open a run for evaluation, sampling or encoding."""
+        if not folder.is_dir():
+            raise UsageError(f"There is no run {folder}; make one with: nvil train --out {folder}")
+        path = folder / "config.toml"
+        values = storage.read_toml(path)
+        try:
+            image = tuple(values["image"]) if "image" in values else None
+            names = [field.name for field in dataclasses.fields(Config)]
+            chosen = {name: values[name] for name in names if name in values}
+            config = Config(**{**chosen, "hidden": tuple(chosen["hidden"])}).resolved()
+            return Run(folder, config, int(values["visible"]), image, str(values["fingerprint"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{path} does not describe a run ({error}).") from error
+
+    def load_best(self) -> Pair:
+        """The parameters with the best validation bound."""
+        like = self.config.build(self.visible, np.zeros(self.visible))
+        return storage.load_tree(self.folder / "best.safetensors", like)[0]
+
+    def fit(self, dataset: Dataset) -> Iterator[training.Report]:
+        """Train as configured, from the newest checkpoint on, and keep metrics, checkpoints and the best parameters."""
+        settings = self.config.settings()
+        pair = self.config.build(self.visible, dataset.train.mean(axis=0))
+        found = self.load_checkpoint(training.start(pair, dataset.train, **settings))
+        state, best = found or (None, None)
+        config = self.config
+        saved_at = time.monotonic()
+        reports = training.fit(
+            pair,
+            dataset.train,
+            **settings,
+            updates=config.updates,
+            validation=config.validation,
+            report_every=config.report_every,
+            state=state,
+            best=best,
+        )
+        report = None
+        try:
+            for report in reports:
+                self.add_metrics(report)
+                if report.updates == config.updates or time.monotonic() - saved_at > CHECKPOINT_SECONDS:
+                    self.save_checkpoint(report)
+                    saved_at = time.monotonic()
+                yield report
+        except training.DivergedError:
+            if report is not None:
+                self.save_checkpoint(report)
+            raise
+
+    def save_best(self, best: training.Best) -> None:
+        metadata = {"updates": str(best.step), "bound": repr(best.bound), "version": nvil.__version__}
+        storage.save_tree(self.folder / "best.safetensors", best.pair, metadata)
+
+    def save_checkpoint(self, report: training.Report) -> None:
+        """Keep the complete training state, the one before it, and the best parameters."""
+        folder = storage.writable_folder(self.folder / "checkpoint")
+        metadata = {"best_bound": repr(report.best.bound), "best_step": str(report.best.step)}
+        tree = {"state": report.state, "best": report.best.pair}
+        storage.save_tree(folder / f"{report.updates:012d}.safetensors", tree, metadata)
+        self.save_best(report.best)
+        for old in sorted(folder.glob("*.safetensors"))[:-2]:
+            old.unlink()
+
+    def load_checkpoint(self, like: training.TrainState) -> tuple[training.TrainState, training.Best] | None:
+        """The newest training state, or None where there is none yet."""
+        paths = sorted((self.folder / "checkpoint").glob("*.safetensors"))
+        if not paths:
+            return None
+        tree, metadata = storage.load_tree(paths[-1], {"state": like, "best": like.params.pair})
+        state = tree["state"]
+        self._truncate_metrics(int(state.step))
+        return state, training.Best(tree["best"], float(metadata["best_bound"]), int(metadata["best_step"]))
+
+    def _truncate_metrics(self, updates: int) -> None:
+        """Drop reports of updates that will be done again."""
+        path = self.folder / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        kept = [line for line in lines if json.loads(line)["updates"] <= updates]
+        storage.save_text(path, "".join(line + "\n" for line in kept))
+
+    def add_metrics(self, report: training.Report) -> None:
+        names = ("updates", "bound", "validation_bound", "signal_mean", "signal_deviation", "raw_deviation")
+        line = {name: getattr(report, name) for name in names}
+        line["gradient_norms"] = dict(zip(("model", "inference", "baselines"), report.gradient_norms, strict=True))
+        line["updates_per_second"] = round(report.updates_per_second, 1)
+        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def split(self, name: str) -> Cases:
+        """The training or test cases of the run's data."""
+        choose("split", name, ("train", "test"))
+        dataset = self.config.load_data()
+        if dataset.fingerprint != self.fingerprint:
+            raise UsageError(
+                f"The data {self.config.data!r} is not what {self.folder} was trained on; its contents changed."
+            )
+        return dataset.test if name == "test" else dataset.train

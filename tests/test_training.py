@@ -1,0 +1,225 @@
+"""Training: the same bits whatever the chunks, learning that is real, and clear ends."""
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nvil
+from helpers import assert_trees_close
+from nvil import exact, optimisers
+from nvil.training import DivergedError, make_train_chunk, split_validation, start, train_step
+
+DATA = (np.random.default_rng(0).random((300, 9)) < np.linspace(0.1, 0.9, 9)).astype(np.uint8)
+SETTINGS = {"estimator": nvil.nvil(units=7), "optimiser": optimisers.adam(), "batch_size": 8}
+
+
+def small_pair(seed=0):
+    return nvil.sbn(9, (5, 3), mean=DATA.mean(0), seed=seed)
+
+
+def last(reports):
+    *_, report = reports
+    return report
+
+
+def assert_same_bits(first, second):
+    first, second = (jax.tree.leaves(eqx.filter(tree, eqx.is_array)) for tree in (first, second))
+    assert len(first) == len(second) > 0
+    for a, b in zip(first, second, strict=True):
+        if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not():
+    reports = [last(nvil.fit(small_pair(), DATA, updates=50, seed=seed)) for seed in (3, 3, 4)]
+    assert_same_bits(reports[0].state, reports[1].state)
+    weights = [report.state.params.model.layers[0].logits.weights for report in reports]
+    assert not np.array_equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize("sizes", [(60,), (1, 59), (59, 1), (7, 13, 40), (1,) * 60])
+def test_a_chunk_boundary_changes_nothing(sizes):
+    state = start(small_pair(), DATA, seed=0, **SETTINGS)
+    chunk = make_train_chunk(**SETTINGS)
+    whole, _ = chunk(state, jnp.asarray(DATA), 60)
+    for size in sizes:
+        state, _ = chunk(state, jnp.asarray(DATA), size)
+    assert int(state.step) == 60
+    assert_same_bits(state, whole)
+
+
+def test_going_on_from_a_report_gives_the_same_bits():
+    whole = last(nvil.fit(small_pair(), DATA, updates=90, report_every=40))
+    halfway = last(nvil.fit(small_pair(), DATA, updates=50, report_every=40))
+    resumed = list(nvil.fit(small_pair(), DATA, updates=90, report_every=40, state=halfway.state, best=halfway.best))
+    assert [report.updates for report in resumed] == [80, 90]
+    assert_same_bits(resumed[-1].state, whole.state)
+    assert_same_bits(resumed[-1].best.pair, whole.best.pair)
+
+
+def test_the_compiled_loop_does_what_single_steps_do():
+    state = start(small_pair(), DATA, seed=0, **SETTINGS)
+    looped, chunk = make_train_chunk(**SETTINGS)(state, jnp.asarray(DATA), 5)
+    bounds = []
+    step = eqx.filter_jit(lambda state: train_step(state, jnp.asarray(DATA), **SETTINGS))
+    for _ in range(5):
+        state, info, gradients = step(state)
+        bounds.append(float(info.bound))
+    assert_trees_close(looped.params, state.params, 1e-5)
+    np.testing.assert_allclose(chunk.info.bound, np.mean(bounds), rtol=1e-5)
+    squares = [sum(float(jnp.sum(leaf**2)) for leaf in jax.tree.leaves(group)) for group in gradients]
+    np.testing.assert_allclose(chunk.gradient_norms, np.sqrt(squares), rtol=1e-4)
+
+
+def test_a_step_does_not_recompile():
+    state = start(small_pair(), DATA, seed=0, **SETTINGS)
+    chunk = make_train_chunk(**SETTINGS)
+    state, _ = chunk(state, jnp.asarray(DATA), 3)
+    with jax.log_compiles(False), _no_compilation():
+        chunk(state, jnp.asarray(DATA), 17)
+
+
+def _no_compilation():
+    import contextlib
+
+    @contextlib.contextmanager
+    def watch():
+        compiled = []
+        listener = lambda name, *_, **__: compiled.append(name) if "backend_compile" in name else None  # noqa: E731
+        jax.monitoring.register_event_duration_secs_listener(listener)
+        try:
+            yield
+        finally:
+            jax.monitoring.unregister_event_duration_listener(listener)
+        assert not compiled
+
+    return watch()
+
+
+@pytest.mark.parametrize("optimiser", [optimisers.sgd(0.01), optimisers.adam(0.01)])
+def test_training_raises_the_exact_bound(optimiser):
+    data = np.repeat([[1, 1, 0, 0], [0, 0, 1, 1]], 50, axis=0).astype(np.uint8)
+    pair = nvil.sbn(4, (2,), mean=data.mean(0))
+    report = last(nvil.fit(pair, data, optimiser=optimiser, updates=3000, validation=20))
+    latents, x = pair.inference.support(), jnp.asarray(data[[0, 99]], float)
+    before, after = (
+        jnp.mean(exact.bound(one, x, tuple(map(jnp.float32, latents)))) for one in (pair, report.best.pair)
+    )
+    assert before < -2.5  # four independent pixels: -4 log 2 = -2.77
+    assert after > -1.0  # two patterns: -log 2 = -0.69 at best
+
+
+@pytest.mark.parametrize("optimiser", [optimisers.sgd(0.1), optimisers.adam(0.1)])
+def test_the_inference_network_moves_at_its_own_rate(optimiser):
+    """With equal gradients everywhere, groups move in the ratio of their rates, under Adam too."""
+    params = nvil.Parameters({"w": jnp.zeros(2)}, {"w": jnp.zeros(2)}, {"w": jnp.zeros(2)})
+    gradients = jax.tree.map(jnp.ones_like, params)
+    updates, _ = optimiser.update(gradients, optimiser.init(params), params)
+    np.testing.assert_allclose(updates.inference["w"], 0.2 * updates.model["w"], rtol=1e-6)
+    np.testing.assert_allclose(updates.baselines["w"], updates.model["w"], rtol=1e-6)
+    np.testing.assert_allclose(updates.model["w"], -0.1, rtol=1e-5)
+
+
+def test_the_centre_does_not_move():
+    report = last(nvil.fit(small_pair(), DATA, updates=50))
+    np.testing.assert_array_equal(report.state.params.inference.center, small_pair().inference.center)
+
+
+def test_the_best_parameters_are_those_of_the_best_validation_bound():
+    reports = list(nvil.fit(small_pair(), DATA, updates=400, report_every=20, optimiser=optimisers.adam(0.05)))
+    bounds = [report.validation_bound for report in reports]
+    assert any(after < before for before, after in itertools.pairwise(bounds))  # else this test shows nothing
+    assert reports[-1].best.bound == max(bounds)
+    assert reports[-1].best.step == reports[int(np.argmax(bounds))].updates
+    assert_same_bits(reports[-1].best.pair, reports[int(np.argmax(bounds))].state.params.pair)
+
+
+def test_without_validation_the_last_parameters_are_kept():
+    report = last(nvil.fit(small_pair(), DATA, updates=30, report_every=10, validation=0))
+    assert report.validation_bound is None
+    assert_same_bits(report.best.pair, report.state.params.pair)
+
+
+def test_validation_cases_are_held_out():
+    data = np.arange(40).reshape(20, 2)
+    train, valid = split_validation(data, 5, seed=1)
+    assert len(train) == 15
+    assert len(valid) == 5
+    np.testing.assert_array_equal(np.sort(np.concatenate([train, valid])[:, 0]), data[:, 0])
+    assert not np.array_equal(valid, split_validation(data, 5, seed=2)[1])
+
+
+@pytest.mark.parametrize("optimiser", [optimisers.sgd(1e38), optimisers.adam(1e38)])
+def test_parameters_that_explode_stop_training_with_the_last_good_state(optimiser):
+    reports = []
+    with pytest.raises(DivergedError, match=r"by update \d+; the state of update 0 is kept") as caught:
+        reports.extend(nvil.fit(small_pair(), DATA, optimiser=optimiser, updates=100, report_every=50))
+    assert not reports
+    assert 1 <= caught.value.update <= 3
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(caught.value.state.params))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"updates": -1}, "updates"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"validation": 300}, "300 validation cases of 300"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises(nvil.UsageError, match=message):
+        next(nvil.fit(small_pair(), DATA, **settings))
+
+
+def test_evaluation_agrees_with_the_exact_bound():
+    pair = nvil.sbn(9, (3, 2), mean=DATA.mean(0))
+    latents = tuple(map(jnp.float32, pair.inference.support()))
+    desired = float(jnp.mean(exact.bound(pair, jnp.asarray(DATA, float), latents)))
+    result = nvil.evaluate(pair, DATA, samples=50)
+    assert abs(result.bound - desired) < 5 * result.monte_carlo_se
+    assert result.monte_carlo_se < result.bound_se
+    assert (result.samples, result.cases) == (50, 300)
+
+
+def test_evaluation_in_blocks_covers_every_case(monkeypatch):
+    """The last, padded block counts each of its cases once."""
+    from nvil import evaluation
+
+    class Counter:
+        def sample(self, key, x):
+            return x[:, :1]
+
+        def log_prob(self, h, x):
+            return jnp.zeros((len(x), 1))
+
+        def contexts(self, x, h):
+            return (x,)
+
+    class Identity:
+        def log_prob(self, x, h):
+            return x[:, :1]
+
+    monkeypatch.setattr(evaluation, "BLOCK", 7)
+    cases = np.arange(18.0, dtype=np.float32)[:, None]
+    result = nvil.evaluate(nvil.Pair(Identity(), Counter()), cases, samples=2)
+    assert result.bound == pytest.approx(np.mean(np.arange(18)))
+    assert result.bound_se == pytest.approx(np.std(np.arange(18), ddof=1) / 18**0.5)
+    assert result.monte_carlo_se == 0
+
+
+def test_one_sample_has_a_standard_error_but_no_monte_carlo_part():
+    result = nvil.evaluate(small_pair(), DATA, samples=1)
+    assert result.bound_se > 0
+    assert result.monte_carlo_se is None
+
+
+@pytest.mark.parametrize(("cases", "samples"), [(DATA, 0), (DATA[:0], 1)])
+def test_nothing_to_evaluate_is_refused(cases, samples):
+    with pytest.raises(nvil.UsageError):
+        nvil.evaluate(small_pair(), cases, samples=samples)
