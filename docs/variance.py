@@ -3,7 +3,7 @@
     python docs/variance.py
 
 The model is a sigmoid belief network x 6 <- h1 3 <- h2 2 with weights from a normal distribution, the data eight random
-patterns. At these fixed parameters each estimator's statistics and baselines are fitted, and its variance is computed by
+patterns. At these fixed parameters the statistics and baselines are fitted, and the variance is computed by
 enumeration over all 32 latent states of a case (float64, no Monte Carlo).
 """
 
