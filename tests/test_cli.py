@@ -62,7 +62,7 @@ def test_train_ends_with_a_bound_a_picture_and_the_next_command(capsys):
     assert names == {"config.toml", "metrics.jsonl", "checkpoint", "best.safetensors", "samples.png"}
     metrics = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert [line["updates"] for line in metrics] == [20, 40]
-    assert {"bound", "validation_bound", "signal_mean", "signal_deviation", "gradient_norms"} <= metrics[0].keys()
+    assert {"bound", "validation_bound", "signal", "gradient_norms"} <= metrics[0].keys()
     # the next command works as printed
     run("evaluate", "run", "--samples", "100")
     assert "100 samples each" in capsys.readouterr().out

@@ -11,6 +11,7 @@ import pytest
 import nvil
 from helpers import assert_trees_close, random_cases, random_pair, scaled, started
 from nvil import exact, signals
+from nvil.estimators.samples import log_probs
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -105,8 +106,9 @@ def test_baseline_gradient_is_that_of_the_squared_centred_signal():
     h = jax.jit(estimator.sample)(jax.random.key(3), pair, x)
 
     def half_square(baselines):
-        log_p, log_q, contexts = estimator._terms(pair, x, h)
-        signal, _, _ = estimator.transformation.update(estimator._signals(log_p, log_q), contexts, baselines, state)
+        signal, _, _ = estimator.transformation.update(
+            estimator._signals(*log_probs(pair, x, h)), pair.inference.contexts(x, h), baselines, state
+        )
         return -0.5 * jnp.sum(signal**2)
 
     gradients, _, _ = jax.jit(estimator.gradients_from)(h, params, x, state)

@@ -5,15 +5,16 @@ from importlib.metadata import version as _version
 from nvil import exact, layers, optimisers
 from nvil.contracts import Estimator, Inference, Model, Pair, Parameters
 from nvil.errors import TrainingError, UsageError
-from nvil.estimators import nvil, reinforce
-from nvil.evaluation import Evaluation, evaluate
-from nvil.models import chain, sbn
+from nvil.estimators import nvil, reinforce, wake_sleep
+from nvil.evaluation import DocumentEvaluation, Evaluation, evaluate, evaluate_documents
+from nvil.models import chain, darn, fdarn, sbn
 from nvil.training import Best, Report, TrainState, fit
 
 __version__ = _version("nvil")
 
 __all__ = [
     "Best",
+    "DocumentEvaluation",
     "Estimator",
     "Evaluation",
     "Inference",
@@ -25,12 +26,16 @@ __all__ = [
     "TrainingError",
     "UsageError",
     "chain",
+    "darn",
     "evaluate",
+    "evaluate_documents",
     "exact",
+    "fdarn",
     "fit",
     "layers",
     "nvil",
     "optimisers",
     "reinforce",
     "sbn",
+    "wake_sleep",
 ]

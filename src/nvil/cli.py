@@ -17,9 +17,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nvil import data, pictures, storage
 from nvil.errors import TrainingError, UsageError
-from nvil.evaluation import as_float, evaluate
+from nvil.evaluation import as_float, evaluate, evaluate_documents
 from nvil.models import chain
 from nvil.runs import Config, Run
+from nvil.sparse import dense_rows
 from nvil.training import Report
 
 stderr = Console(stderr=True, highlight=False)
@@ -54,23 +55,30 @@ def train(
     run = Run.create(out, config, dataset)
     with progress(run, quiet) as show:
         show.text(
-            f"{dataset.name}: {len(dataset.train) - config.validation} training, {config.validation} validation and "
-            f"{len(dataset.test)} test cases of {run.visible} binary variables"
+            f"{dataset.name}: {dataset.train.shape[0] - config.validation} training, {config.validation} validation "
+            f"and {dataset.test.shape[0]} test cases of {run.visible} {'words' if run.documents else 'binary variables'}"
             + (f" ({dataset.note})" if dataset.note else "")
         )
-        show.text(
-            f"{chain(config.build(run.visible))}, {config.estimator}, {config.optimiser} {config.learning_rate:g}"
-        )
+        show.text(f"{chain(run.build())}, {config.estimator}, {config.optimiser} {config.learning_rate:g}")
         for report in run.fit(dataset):
             show.report(report)
         show.text("evaluating")
     pair = run.load_best()
-    result = evaluate(pair, dataset.test)
+    if run.documents:
+        documents = evaluate_documents(pair, dataset.test)
+        result = documents.evaluation
+        without = data.unigram_bound(dataset.train, dataset.test)
+        print(f"test perplexity       {documents.perplexity:8.1f} a document, {documents.corpus_perplexity:.1f} a word")
+        print(f"unigram model         {without[0]:8.1f} a document, {without[1]:.1f} a word, without latents")
+    else:
+        result = evaluate(pair, dataset.test)
+        without = data.factorial_bound(dataset.test)
+        print(f"best factorial model  {without:8.2f} nats a case could be had without latents")
     print(f"test bound            {result.bound:8.2f} nats a case, standard error {result.bound_se:.2f}")
-    print(f"best factorial model  {data.factorial_bound(dataset.test):8.2f} nats a case could be had without latents")
-    if run.image:
-        draw(run, 100, out / "samples.png")
-        print(f"samples               {out / 'samples.png'}")
+    if run.image or run.documents:
+        picture = out / ("samples.png" if run.image else "samples.txt")
+        draw(run, 100, picture)
+        print(f"samples               {picture}")
     print(f"next                  nvil evaluate {out} --samples 100")
 
 
@@ -97,10 +105,18 @@ def evaluate_run(
     """
     opened = Run.open(run)
     cases, where = (opened.split(split), split) if data is None else (cases_of(opened, data), str(data))
-    result = evaluate(opened.load_best(), cases, samples=samples, seed=seed)
+    more: dict[str, Any] = {}
+    if opened.documents:
+        documents = evaluate_documents(opened.load_best(), cases, samples=samples, seed=seed)
+        result = documents.evaluation
+        more = {name: value for name, value in documents._asdict().items() if name != "evaluation"}
+    else:
+        result = evaluate(opened.load_best(), cases, samples=samples, seed=seed)
     if json:
-        print(_json({**result._asdict(), "split": where}))
+        print(_json({**result._asdict(), "split": where, **more}))
         return
+    if opened.documents:
+        print(f"{where} perplexity {more['perplexity']:.1f} a document, {more['corpus_perplexity']:.1f} a word")
     print(f"{where} bound {result.bound:.3f} nats a case, standard error {result.bound_se:.3f}")
     if result.monte_carlo_se is not None:
         print(f"of that, from sampling h: {result.monte_carlo_se:.3f}")
@@ -110,19 +126,20 @@ def evaluate_run(
 def sample(run: Positional[Path], count: int = 100, out: Path = Path("samples.png"), seed: int = 0) -> None:
     """Draw samples from a trained model.
 
-    A .png shows, for every sample, the probability of each pixel given the sampled latents. A .npz holds the binary
-    samples `x`, those probabilities `mean`, and the latents `h1`, `h2`, ...
+    A .png shows, for every sample, the probability of each pixel given the sampled latents. A .npz holds the samples
+    `x`, their means given the latents `mean`, and the latents `h1`, `h2`, ... A .txt, for documents, has one a line, as
+    its words with their counts.
 
     Args:
         run: The run's folder.
         count: How many.
-        out: A .png or .npz file.
+        out: A .png (pictures), .txt (documents) or .npz file.
         seed: Of the samples.
 
     """
     if count < 1:
         raise UsageError(f"--count must be at least 1, not {count}.")
-    storage.output_file(out, (".png", ".npz"))
+    storage.output_file(out, (".png", ".txt", ".npz"))
     draw(Run.open(run), count, out, seed)
     print(out)
 
@@ -192,7 +209,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 def cases_of(run: Run, path: Path) -> data.Cases:
     """The cases of a file, made binary as the run's own data was."""
-    return data.load_cases(path, visible=run.visible, binarize=run.config.binarize, threshold=run.config.threshold)
+    config = run.config
+    return data.load_cases(
+        path,
+        visible=run.visible,
+        documents=run.documents,
+        binarize=config.binarize,
+        threshold=config.threshold,
+    )
 
 
 def draw(run: Run, count: int, out: Path, seed: int = 0) -> None:
@@ -204,11 +228,27 @@ def draw(run: Run, count: int, out: Path, seed: int = 0) -> None:
     mean = np.asarray(model.mean(h))
     if out.suffix == ".npz":
         latents = {f"h{i}": np.asarray(values, np.uint8) for i, values in enumerate(h, 1)}
-        save_npz(out, {"x": np.asarray(x, np.uint8), "mean": mean, **latents})
+        save_npz(out, {"x": np.asarray(x, np.uint16 if run.documents else np.uint8), "mean": mean, **latents})
+    elif out.suffix == ".txt":
+        if not run.documents:
+            raise UsageError(
+                f"The cases of {run.folder} are not documents; write samples to a .png or .npz file instead."
+            )
+        storage.save_text(out, "".join(f"{line}\n" for line in bags(np.asarray(x), run.vocabulary())))
     elif run.image is None:
         raise UsageError(f"The cases of {run.folder} are not pictures; write samples to an .npz file instead.")
     else:
         pictures.save_grid(out, mean, run.image)
+
+
+def bags(counts: np.ndarray, vocabulary: tuple[str, ...] | None) -> Iterator[str]:
+    """Documents as their words, the most frequent first, with the counts of those that occur more than once."""
+    for row in counts.astype(int):
+        order = [word for word in np.argsort(-row, kind="stable") if row[word]]
+        names = [vocabulary[word] if vocabulary else f"word{word}" for word in order]
+        yield " ".join(
+            f"{name}:{row[word]}" if row[word] > 1 else name for name, word in zip(names, order, strict=True)
+        )
 
 
 def encoded(run: Run, cases: data.Cases, samples: int, seed: int) -> dict[str, np.ndarray]:
@@ -218,7 +258,7 @@ def encoded(run: Run, cases: data.Cases, samples: int, seed: int) -> dict[str, n
     inference = run.load_best().inference
     totals: dict[str, Any] = {}
     for i in range(samples):
-        x = as_float(cases)
+        x = as_float(dense_rows(cases))
         h = inference.sample(jax.random.key(seed + i), x)
         for layer, mean in enumerate(inference.mean(x, h), 1):
             totals[f"h{layer}"] = totals.get(f"h{layer}", 0) + np.asarray(mean) / samples

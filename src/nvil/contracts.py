@@ -66,13 +66,22 @@ class Parameters(NamedTuple):
         return Pair(self.model, self.inference)
 
 
+class SignalInfo(NamedTuple):
+    """The learning signal of every layer: its deviation as it comes, its mean and deviation as it is used."""
+
+    raw_deviation: Float[Array, " layers"]
+    mean: Float[Array, " layers"]
+    deviation: Float[Array, " layers"]
+
+
 class Info(NamedTuple):
-    """What one update looked like: averages over the cases and samples of the minibatch."""
+    """What one update looked like: averages over the cases and samples of the minibatch.
+
+    `signal` is None for an estimator without a learning signal.
+    """
 
     bound: Float[Array, ""]
-    signal_mean: Float[Array, " layers"]
-    signal_deviation: Float[Array, " layers"]
-    raw_deviation: Float[Array, " layers"]
+    signal: SignalInfo | None
 
 
 class Estimator(eqx.Module):

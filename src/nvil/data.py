@@ -7,20 +7,22 @@ import dataclasses
 import hashlib
 import warnings
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 from jaxtyping import UInt8
 
 from nvil.errors import UsageError, choose
 
-Binarize = Literal["none", "threshold"]
-Cases = UInt8[np.ndarray, "_ visible"]
+Bits = UInt8[np.ndarray, "_ visible"]
+Cases = Any
+"""`Bits`, or a SciPy sparse matrix of word counts; one case a row."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """Binary training and test cases, one a row.
+    """Training and test cases, one a row: arrays of bits, or sparse matrices of word counts.
 
     `image` is the (height, width) of a case where it is a picture; `threshold` is what a file's values were binarized
     at; `note` says in a few words how the cases were made.
@@ -32,6 +34,19 @@ class Dataset:
     image: tuple[int, int] | None = None
     threshold: float | None = None
     note: str = ""
+    vocabulary: tuple[str, ...] | None = None
+
+    @property
+    def documents(self) -> bool:
+        return scipy.sparse.issparse(self.train)
+
+    @property
+    def lengths(self) -> tuple[int, ...] | None:
+        """A hundred quantiles of the lengths of training documents: those of sampled ones. None for bits."""
+        if not self.documents:
+            return None
+        words = np.asarray(self.train.sum(axis=1)).ravel()
+        return tuple(np.quantile(words[words > 0], np.linspace(0.005, 0.995, 100)).round().astype(int).tolist())
 
     @property
     def fingerprint(self) -> str:
@@ -39,7 +54,9 @@ class Dataset:
         digest = hashlib.sha256()
         for part in (self.train, self.test):
             digest.update(repr(part.shape).encode())
-            digest.update(np.ascontiguousarray(part).data)
+            arrays = (part.data, part.indices, part.indptr) if scipy.sparse.issparse(part) else (part,)
+            for array in arrays:
+                digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()[:16]
 
 
@@ -51,6 +68,8 @@ def load(source: str, *, binarize: str = "none", threshold: float | None = None)
     if not path.suffix and not path.exists():
         choose("data set", source, NAMED)
     splits = read(path)
+    if any(scipy.sparse.issparse(part) for part in splits.values()):
+        return _documents(path, splits)
     values = np.concatenate(list(splits.values()))
     if binarize == "threshold" and threshold is None:
         threshold = float((values.min() + values.max()) / 2)
@@ -63,12 +82,44 @@ def load(source: str, *, binarize: str = "none", threshold: float | None = None)
     return Dataset(path.name, train, test, _square(values.shape[1]), threshold, note)
 
 
-def load_cases(path: Path, *, visible: int, binarize: str, threshold: float | None) -> Cases:
+def _documents(path: Path, splits: dict[str, Any]) -> Dataset:
+    vocabulary = splits.pop("vocabulary", None)
+    counted = {name: counts(part, path) for name, part in splits.items()}
+    if "test" in counted:
+        train, test = counted["train"], counted["test"]
+    else:
+        train, test = held_out(counted["all"], max(1, counted["all"].shape[0] // 10), seed=0)
+    if train.sum() == 0:
+        raise UsageError(f"Every training document of {path} is empty.")
+    if vocabulary is not None and len(vocabulary) != train.shape[1]:
+        raise UsageError(f"{path} has {train.shape[1]} columns but {len(vocabulary)} words in its vocabulary.")
+    return Dataset(path.name, train, test, note="word counts", vocabulary=vocabulary)
+
+
+def counts(matrix: Any, where: Path | str) -> Cases:
+    """A sparse matrix of word counts: whole numbers from 0 up."""
+    matrix = scipy.sparse.csr_array(matrix)
+    values = matrix.data
+    if not np.all(np.isfinite(values)) or np.any(values < 0) or np.any(values != np.round(values)):
+        raise UsageError(f"{where} should hold word counts, whole numbers from 0 up, and holds other values.")
+    return scipy.sparse.csr_array(matrix.astype(np.float32))
+
+
+def load_cases(
+    path: Path, *, visible: int, documents: bool = False, binarize: str = "none", threshold: float | None = None
+) -> Cases:
     """All cases of a file, for a model that was trained on `visible` variables."""
-    cases = np.concatenate(list(read(path).values()))
+    splits = read(path)
+    splits.pop("vocabulary", None)
+    parts = list(splits.values())
+    sparse = scipy.sparse.issparse(parts[0])
+    cases: Any = scipy.sparse.vstack(parts) if sparse else np.concatenate(parts)
     if cases.shape[1] != visible:
         raise UsageError(f"{path} has {cases.shape[1]} columns, but the model was trained on {visible}.")
-    return binary(cases, path, binarize, threshold)
+    if sparse != documents:
+        wanted = "word counts (a sparse .npz)" if documents else "binary values, not sparse word counts"
+        raise UsageError(f"{path} does not fit the model, which was trained on {wanted}.")
+    return counts(cases, path) if documents else binary(cases, path, binarize, threshold)
 
 
 def digits() -> Dataset:
@@ -86,14 +137,18 @@ def digits() -> Dataset:
 NAMED = {"digits": digits}
 
 
-def held_out(cases: Cases, count: int, *, seed: int) -> tuple[Cases, Cases]:
+def held_out(cases: Any, count: int, *, seed: int) -> tuple[Any, Any]:
     """Split `count` random cases off: `(the rest, those)`, each in their old order."""
-    order = np.random.default_rng(seed).permutation(len(cases))
+    order = np.random.default_rng(seed).permutation(cases.shape[0])
     return cases[np.sort(order[count:])], cases[np.sort(order[:count])]
 
 
-def read(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file: `{"all": ...}`, or `{"train": ..., "test": ...}` where the file says so."""
+def read(path: Path) -> dict[str, Any]:
+    """The arrays of a file: `{"all": ...}`, or `{"train": ..., "test": ...}` where the file says so.
+
+    An .npz may also hold sparse matrices, as SciPy saves one, or as `train_data`, `train_indices`, `train_indptr` and
+    the same for `test`, with the words in `vocab`.
+    """
     readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv}
     if path.suffix not in readers:
         raise UsageError(f"Cannot tell what kind of data {path} is; its name should end in {', '.join(readers)}.")
@@ -106,6 +161,8 @@ def read(path: Path) -> dict[str, np.ndarray]:
     except (OSError, ValueError, EOFError, KeyError) as error:
         raise UsageError(f"Cannot read {path}: {_one_line(error)}.") from error
     for name, array in arrays.items():
+        if name == "vocabulary" or scipy.sparse.issparse(array):
+            continue
         where = path if name == "all" else f"{path} ({name})"
         if array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
             raise UsageError(f"{where} holds {array.dtype} values; numbers are needed.")
@@ -114,13 +171,13 @@ def read(path: Path) -> dict[str, np.ndarray]:
         if array.size == 0:
             raise UsageError(f"{where} is empty: its shape is {array.shape}.")
         arrays[name] = array.reshape(len(array), -1)
-    widths = {array.shape[1] for array in arrays.values()}
+    widths = {array.shape[1] for name, array in arrays.items() if name != "vocabulary"}
     if len(widths) > 1:
         raise UsageError(f"The arrays of {path} have different numbers of columns: {sorted(widths)}.")
     return arrays
 
 
-def binary(cases: np.ndarray, where: Path | str, binarize: str, threshold: float | None) -> Cases:
+def binary(cases: np.ndarray, where: Path | str, binarize: str, threshold: float | None) -> Bits:
     """Cases as bytes in {0, 1}; what is not binary needs `binarize="threshold"`."""
     if not np.all(np.isfinite(cases)):
         row, column = np.argwhere(~np.isfinite(cases))[0]
@@ -138,7 +195,7 @@ def binary(cases: np.ndarray, where: Path | str, binarize: str, threshold: float
     return cases.astype(np.uint8)
 
 
-def factorial_bound(cases: Cases) -> float:
+def factorial_bound(cases: Bits) -> float:
     """The log-likelihood per case that no model with independent variables can exceed on these very cases."""
     rate = np.mean(cases, axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -150,9 +207,16 @@ def _read_npy(path: Path) -> dict[str, np.ndarray]:
     return {"all": np.load(path, allow_pickle=False)}
 
 
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
+def _read_npz(path: Path) -> dict[str, Any]:
     with np.load(path, allow_pickle=False) as archive:
         names = set(archive.files)
+        if {"data", "indices", "indptr", "shape"} <= names:
+            return {"all": _sparse(archive, "", tuple(archive["shape"].tolist()))}
+        if {f"{split}_{part}" for split in ("train", "test") for part in ("data", "indices", "indptr")} <= names:
+            words = tuple(archive["vocab"].tolist()) if "vocab" in names else None
+            width = len(words) if words else 1 + max(int(archive[f"{s}_indices"].max()) for s in ("train", "test"))
+            splits = {s: _sparse(archive, f"{s}_", (len(archive[f"{s}_indptr"]) - 1, width)) for s in ("train", "test")}
+            return {**splits, "vocabulary": words} if words else splits
         if {"train", "test"} <= names:
             return {"train": archive["train"], "test": archive["test"]}
         if len(names) == 1:
@@ -177,6 +241,25 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
             return {"all": np.loadtxt(path, delimiter=",", skiprows=header, ndmin=2, encoding="utf-8")}
         except UserWarning as error:
             raise ValueError("there is nothing below its header") from error
+
+
+def _sparse(archive: Any, prefix: str, shape: tuple[int, ...]) -> scipy.sparse.csr_array:
+    parts = tuple(archive[f"{prefix}{part}"] for part in ("data", "indices", "indptr"))
+    matrix = scipy.sparse.csr_array(parts, shape=shape)
+    matrix.check_format(full_check=True)
+    matrix.sum_duplicates()
+    return matrix
+
+
+def unigram_bound(train: Any, test: Any) -> tuple[float, float]:
+    """Perplexity per document and per word without latents: the words' training frequencies, plus half a count each."""
+    frequency = np.asarray(train.sum(axis=0)).ravel() + 0.5
+    log_rate = np.log(frequency / frequency.sum())
+    lengths = np.asarray(test.sum(axis=1)).ravel()
+    scores = test @ log_rate
+    written = lengths > 0
+    per_document = np.exp(-np.mean(scores[written] / lengths[written]))
+    return float(per_document), float(np.exp(-scores.sum() / lengths.sum()))
 
 
 def _square(width: int) -> tuple[int, int] | None:

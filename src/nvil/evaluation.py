@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Pair
 from nvil.errors import UsageError
+from nvil.sparse import dense_rows
 
 BLOCK = 500
 
@@ -33,6 +34,42 @@ class Evaluation(NamedTuple):
 def evaluate(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> Evaluation:
     """Estimate the bound of `pair` on the rows of `x` with `samples` draws from Q for every case."""
     means, variances = case_bounds(pair, x, samples=samples, key=jax.random.key(seed))
+    return _summary(means, variances, samples)
+
+
+class DocumentEvaluation(NamedTuple):
+    """Perplexities beside the bound. Both are upper bounds, as they put the bound in the place of log P(x).
+
+    - `perplexity`: exp(-1/N sum_n L(x_n) / L_n), the paper's (Section 4.3): the mean over *documents* of the per-word
+      bound, so that a short document weighs as much as a long one.
+    - `corpus_perplexity`: exp(-sum_n L(x_n) / sum_n L_n), the mean over *words*.
+    - `empty_documents`: have no words, and are in neither.
+    """
+
+    evaluation: Evaluation
+    perplexity: float
+    corpus_perplexity: float
+    empty_documents: int
+
+
+def evaluate_documents(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> DocumentEvaluation:
+    """Estimate the bound and the perplexities of a document model on rows of word counts."""
+    lengths = np.asarray(x.sum(axis=1), float).ravel()
+    if not np.any(lengths > 0):
+        raise UsageError("There are no words to evaluate: every document is empty.")
+    means, variances = case_bounds(pair, x, samples=samples, key=jax.random.key(seed))
+    written = lengths > 0
+    per_document = np.mean(means[written] / lengths[written])
+    per_word = np.sum(means[written]) / np.sum(lengths)
+    return DocumentEvaluation(
+        _summary(means, variances, samples),
+        float(np.exp(-per_document)),
+        float(np.exp(-per_word)),
+        int(np.sum(~written)),
+    )
+
+
+def _summary(means: np.ndarray, variances: np.ndarray, samples: int) -> Evaluation:
     cases = len(means)
     between = float(np.std(means, ddof=1)) if cases > 1 else float("nan")
     within = float(np.sqrt(np.mean(variances) / (samples * cases))) if samples > 1 else None
@@ -45,12 +82,13 @@ def case_bounds(
     """For every case, the mean and the variance over samples of log P(x, h) - log Q(h | x)."""
     if samples < 1:
         raise UsageError(f"The bound needs at least 1 sample, not {samples}.")
-    if len(x) == 0:
+    cases = x.shape[0]
+    if cases == 0:
         raise UsageError("There are no cases to evaluate.")
-    block = min(BLOCK, len(x))
+    block = min(BLOCK, cases)
     parts = []
-    for i, start in enumerate(range(0, len(x), block)):
-        rows = np.asarray(x[start : start + block])
+    for i, start in enumerate(range(0, cases, block)):
+        rows = dense_rows(x[start : start + block])
         # The last block is padded to the same shape, so that nothing compiles twice.
         padded = np.concatenate([rows, np.repeat(rows[-1:], block - len(rows), axis=0)])
         mean, variance = _block_bounds(pair, padded, samples, jax.random.fold_in(key, i))

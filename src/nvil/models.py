@@ -1,4 +1,7 @@
-"""The named pairs (P, Q). Layer sizes are listed from the data up, and `chain` prints them so."""
+"""The named pairs (P, Q). Everything in the paper is a choice of layers.
+
+Layer sizes are listed from the data up, and `chain` prints them so.
+"""
 
 from collections.abc import Sequence
 
@@ -6,31 +9,37 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Pair
-from nvil.errors import UsageError
-from nvil.layers import Bernoulli, affine
+from nvil.errors import UsageError, choose
+from nvil.layers import AutoregressiveBernoulli, Bernoulli, Multinomial, affine
 from nvil.networks import BeliefNetwork, InferenceNetwork
+
+Mean = Float[Array | np.ndarray, " visible"]
+WITHIN = ("factorial", "autoregressive")
 
 
 def sbn(
     visible: int,
     hidden: Sequence[int],
     *,
-    mean: Float[Array | np.ndarray, " visible"] | None = None,
+    inference: str = "factorial",
+    lengths: Sequence[int] | None = None,
+    mean: Mean | None = None,
     seed: int = 0,
 ) -> Pair:
-    """A sigmoid belief network of any depth with its factorial inference network.
-
-    Every layer of P and Q is factorial Bernoulli with affine logits.
+    """A sigmoid belief network of any depth: every layer of P is factorial given the one above.
 
     **Arguments:**
 
-    - `visible`: the number of observed binary variables.
+    - `visible`: the number of observed variables; for documents, of words in the vocabulary.
     - `hidden`: the number of latent variables in each layer, from the data up.
-    - `mean`: the mean of the training data. Q and its baselines see the input less this mean, and the visible biases
-      start at its logit, so that the untrained model has about the right number of pixels on.
+    - `inference`: "factorial", or "autoregressive" for connections within each layer of Q (Section 4.2, Table 2).
+    - `lengths`: makes it a document model, with a multinomial visible layer over word counts (Section 4.3); they
+      are the lengths that sampled documents may have.
+    - `mean`: of the training data. Q and its baselines see the input less this mean, and the visible biases start where
+      the untrained model has about this mean.
     - `seed`: of the initial weights.
 
     !!! example
@@ -39,18 +48,35 @@ def sbn(
         >>> chain(pair)
         'x 784 <- h1 200 <- h2 200'
     """
-    sizes = _sizes(visible, hidden)
-    center = jnp.full(visible, 0.0) if mean is None else jnp.asarray(mean, float)
-    if center.shape != (visible,):
-        raise UsageError(f"The mean has shape {center.shape}, but there are {visible} visible units.")
-    down, up = jax.random.split(jax.random.key(seed))
-    data, *latents = _bernoulli_layers(down, inputs=(*sizes[1:], 0), outputs=sizes)
-    if mean is not None:
-        # A pixel that never changes in the training data must not start at an infinite bias.
-        rate = jnp.clip(center, 1e-2, 1 - 1e-2)
-        data = eqx.tree_at(lambda layer: layer.logits.bias, data, jnp.log(rate) - jnp.log1p(-rate))
-    inference = _bernoulli_layers(up, inputs=sizes[:-1], outputs=sizes[1:])
-    return Pair(BeliefNetwork((data, *latents)), InferenceNetwork(inference, center))
+    return _pair(visible, hidden, "factorial", "factorial", inference, lengths, mean, seed)
+
+
+def fdarn(
+    visible: int,
+    hidden: Sequence[int],
+    *,
+    inference: str = "factorial",
+    lengths: Sequence[int] | None = None,
+    mean: Mean | None = None,
+    seed: int = 0,
+) -> Pair:
+    """FDARN (Gregor et al., 2013): autoregressive latents, factorial visibles. The arguments are those of `sbn`."""
+    return _pair(visible, hidden, "factorial", "autoregressive", inference, lengths, mean, seed)
+
+
+def darn(
+    visible: int,
+    hidden: Sequence[int],
+    *,
+    inference: str = "factorial",
+    lengths: Sequence[int] | None = None,
+    mean: Mean | None = None,
+    seed: int = 0,
+) -> Pair:
+    """DARN (Gregor et al., 2013): autoregressive latents and visibles. The arguments are those of `sbn`."""
+    if lengths is not None:
+        raise UsageError("DARN has autoregressive binary visibles, and documents are counts; take fdarn for documents.")
+    return _pair(visible, hidden, "autoregressive", "autoregressive", inference, None, mean, seed)
 
 
 def chain(pair: Pair) -> str:
@@ -59,12 +85,54 @@ def chain(pair: Pair) -> str:
     return " <- ".join(f"{name} {layer.units}" for name, layer in zip(names, pair.model.layers, strict=True))
 
 
-def _bernoulli_layers(key, *, inputs: Sequence[int], outputs: Sequence[int]) -> tuple[Bernoulli, ...]:
-    keys = jax.random.split(key, len(outputs))
-    return tuple(
-        Bernoulli(affine(layer_key, size_in, size_out), size_out)
-        for layer_key, size_in, size_out in zip(keys, inputs, outputs, strict=True)
-    )
+def _pair(
+    visible: int,
+    hidden: Sequence[int],
+    visible_within: str,
+    hidden_within: str,
+    inference_within: str,
+    lengths: Sequence[int] | None,
+    mean: Mean | None,
+    seed: int,
+) -> Pair:
+    sizes = _sizes(visible, hidden)
+    choose("inference network", inference_within, WITHIN)
+    center = jnp.full(visible, 0.0) if mean is None else jnp.asarray(mean, float)
+    if center.shape != (visible,):
+        raise UsageError(f"The mean has shape {center.shape}, but there are {visible} visible units.")
+    down, up = jax.random.split(jax.random.key(seed))
+    down_keys, up_keys = jax.random.split(down, len(sizes)), jax.random.split(up, len(hidden))
+
+    if lengths is None:
+        data = _layer(down_keys[0], visible_within, sizes[1], visible)
+    else:
+        data = Multinomial(affine(down_keys[0], sizes[1], visible), visible, _lengths(lengths))
+    if mean is not None:
+        data = eqx.tree_at(lambda layer: layer.logits.bias, data, _visible_bias(center, documents=lengths is not None))
+    above = (*sizes[2:], 0)  # the prior's context is empty
+    latents = _latent_layers(down_keys[1:], hidden_within, above, hidden)
+    inference = _latent_layers(up_keys, inference_within, sizes[:-1], hidden)
+    return Pair(BeliefNetwork((data, *latents)), InferenceNetwork(inference, center))
+
+
+def _latent_layers(keys: Key[Array, " layers"], within: str, inputs: Sequence[int], units: Sequence[int]):
+    return tuple(_layer(key, within, *sizes) for key, *sizes in zip(keys, inputs, units, strict=True))
+
+
+def _layer(key: Key[Array, ""], within: str, inputs: int, units: int) -> Bernoulli | AutoregressiveBernoulli:
+    logits = affine(key, inputs, units)
+    if within == "factorial":
+        return Bernoulli(logits, units)
+    # Connections within a layer start at zero: an untrained autoregressive layer is the factorial one.
+    return AutoregressiveBernoulli(logits, jnp.zeros((units, units), logits.bias.dtype), units)
+
+
+def _visible_bias(mean: Float[Array, " visible"], *, documents: bool) -> Float[Array, " visible"]:
+    if documents:  # a word that is in no training document is as rare as half an occurrence among all of them
+        return jnp.log(jnp.maximum(mean, 0.5 * jnp.min(jnp.where(mean > 0, mean, jnp.inf))))
+    # A pixel that never changes in the training data must not start at an infinite bias.
+    rate = jnp.clip(mean, 1e-2, 1 - 1e-2)
+    return jnp.log(rate) - jnp.log1p(-rate)
 
 
 def _sizes(visible: int, hidden: Sequence[int]) -> tuple[int, ...]:
@@ -74,3 +142,9 @@ def _sizes(visible: int, hidden: Sequence[int]) -> tuple[int, ...]:
         if size < 1:
             raise UsageError(f"A layer of size {size} cannot be; every size must be at least 1.")
     return (visible, *hidden)
+
+
+def _lengths(lengths: Sequence[int]) -> tuple[int, ...]:
+    if not lengths or min(lengths) < 1:
+        raise UsageError("The lengths of sampled documents must be one or more whole numbers from 1 up.")
+    return tuple(lengths)

@@ -51,6 +51,10 @@ class BeliefNetwork(eqx.Module):
         """Every joint state of the latents."""
         return _joint_support(self.layers[1:])
 
+    def visible_support(self) -> Float[np.ndarray, "states visible"]:
+        """Every case there can be."""
+        return self.layers[0].support()
+
 
 class InferenceNetwork(eqx.Module):
     """Q(h | x) = Q(h^1 | x) prod_i Q(h^(i+1) | h^i), the layered inference network of Section 2.3.3.

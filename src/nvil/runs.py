@@ -4,18 +4,17 @@ config.toml        every choice, defaults written out
 metrics.jsonl      one report a line
 checkpoint/        complete training states, the last two
 best.safetensors   the parameters with the best validation bound
-samples.png        a picture of samples, where cases are pictures
+samples.png        a picture of samples, where cases are pictures (samples.txt for documents)
+vocabulary.txt     the words of a document model, one a line
 """
 
 import dataclasses
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 import nvil
 from nvil import optimisers, storage, training
@@ -23,13 +22,13 @@ from nvil.contracts import Pair
 from nvil.data import Cases, Dataset, load
 from nvil.errors import UsageError, choose
 from nvil.estimators import nvil as nvil_estimator
-from nvil.estimators import reinforce
-from nvil.models import sbn
+from nvil.estimators import reinforce, wake_sleep
+from nvil.models import WITHIN, darn, fdarn, sbn
+from nvil.sparse import mean_row
 
-MODELS = {"sbn": sbn}
-ESTIMATORS = {"nvil": nvil_estimator, "reinforce": reinforce}
+MODELS = {"sbn": sbn, "fdarn": fdarn, "darn": darn}
+ESTIMATORS = {"nvil": nvil_estimator, "wake-sleep": wake_sleep, "reinforce": reinforce}
 OPTIMISERS = {"adam": optimisers.adam, "sgd": optimisers.sgd}
-INFERENCE = ("factorial",)
 CHECKPOINT_SECONDS = 60
 DEFAULT_RATES = {"adam": (3e-3, 1.0), "sgd": (3e-4, 0.2)}
 
@@ -41,13 +40,13 @@ class Config:
     data: str = "digits"
     """A named set (digits) or a file (.npy, .npz, .csv) with one case a row."""
     model: str = "sbn"
-    """sbn: a sigmoid belief network."""
+    """sbn (sigmoid belief network), fdarn (autoregressive latents) or darn (autoregressive latents and visibles)."""
     hidden: tuple[int, ...] = (100, 50)
     """Latent variables in each layer, from the data up."""
     inference: str = "factorial"
-    """Within its layers, the inference network is: factorial."""
+    """Within its layers, the inference network is factorial or autoregressive."""
     estimator: str = "nvil"
-    """nvil (all variance reduction) or reinforce (none)."""
+    """nvil, its rival wake-sleep, or reinforce (nvil without variance reduction)."""
     optimiser: str = "adam"
     """adam, or sgd on summed gradients as in the paper."""
     updates: int = 30_000
@@ -55,7 +54,7 @@ class Config:
     batch_size: int = 50
     """Cases in a minibatch; 20 in the paper."""
     learning_rate: float | None = None
-    """Of the model; without it 3e-3 for adam, 3e-4 (the paper's) for sgd."""
+    """Of the model; without it 3e-3 for adam, 3e-4 (the paper's) for sgd, and for wake-sleep a third of these."""
     inference_ratio: float | None = None
     """The inference network's learning rate over the model's; without it 1 for adam, 0.2 (the paper's) for sgd."""
     samples: int = 1
@@ -76,7 +75,7 @@ class Config:
         choose("model", self.model, MODELS)
         choose("estimator", self.estimator, ESTIMATORS)
         choose("optimiser", self.optimiser, OPTIMISERS)
-        choose("inference network", self.inference, INFERENCE)
+        choose("inference network", self.inference, WITHIN)
         choose("binarization", self.binarize, ("none", "threshold"))
         for name, least in (("updates", 1), ("batch_size", 1), ("samples", 1), ("validation", 0), ("report_every", 1)):
             if getattr(self, name) < least:
@@ -88,6 +87,7 @@ class Config:
             if size < 1:
                 raise UsageError(f"--hidden {size} cannot be: every layer needs at least one unit.")
         rate, ratio = DEFAULT_RATES[self.optimiser]
+        rate = rate / 3 if self.estimator == "wake-sleep" else rate  # as the paper has it: 1e-4 for 3e-4
         rate = rate if self.learning_rate is None else self.learning_rate
         ratio = ratio if self.inference_ratio is None else self.inference_ratio
         for name, value in (("learning-rate", rate), ("inference-ratio", ratio)):
@@ -109,9 +109,10 @@ class Config:
             "seed": self.seed,
         }
 
-    def build(self, visible: int, mean: Any = None) -> Pair:
+    def build(self, visible: int, mean: Any = None, lengths: Sequence[int] | None = None) -> Pair:
         """The untrained pair."""
-        return MODELS[self.model](visible, self.hidden, mean=mean, seed=self.seed)
+        make = MODELS[self.model]
+        return make(visible, self.hidden, inference=self.inference, lengths=lengths, mean=mean, seed=self.seed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,26 +123,35 @@ class Run:
     config: Config
     visible: int
     image: tuple[int, int] | None
+    lengths: tuple[int, ...] | None
     fingerprint: str
+
+    @property
+    def documents(self) -> bool:
+        return self.lengths is not None
+
+    def build(self, mean: Any = None) -> Pair:
+        """The untrained pair."""
+        return self.config.build(self.visible, mean, self.lengths)
 
     @staticmethod
     def create(folder: Path, config: Config, dataset: Dataset) -> "Run":
         """Make the folder and write its config, or open it again to go on with the run it holds."""
         config = dataclasses.replace(config.resolved(), threshold=dataset.threshold)
         training.split_validation(dataset.train, config.validation, seed=config.seed)  # refused here if impossible
-        run = Run(folder, config, dataset.train.shape[1], dataset.image, dataset.fingerprint)
+        run = Run(folder, config, dataset.train.shape[1], dataset.image, dataset.lengths, dataset.fingerprint)
+        if config.model == "darn" and run.documents:
+            run.build()  # says why not, before anything is written
         storage.writable_folder(folder)
         if (folder / "config.toml").exists():
             Run.open(folder)._check_same(run)
-        facts = {
-            "visible": run.visible,
-            "image": run.image,
-            "fingerprint": run.fingerprint,
-            "version": nvil.__version__,
-        }
+        facts = {name: getattr(run, name) for name in ("visible", "image", "lengths", "fingerprint")}
+        facts["version"] = nvil.__version__
         text = storage.to_toml(
             {**dataclasses.asdict(run.config), **facts}, comment="nvil run; layer sizes from the data up"
         )
+        if dataset.vocabulary is not None:
+            storage.save_text(folder / "vocabulary.txt", "".join(f"{word}\n" for word in dataset.vocabulary))
         storage.save_text(folder / "config.toml", text)
         return run
 
@@ -165,23 +175,22 @@ class Run:
         path = folder / "config.toml"
         values = storage.read_toml(path)
         try:
-            image = tuple(values["image"]) if "image" in values else None
+            image, lengths = (tuple(values[name]) if name in values else None for name in ("image", "lengths"))
             names = [field.name for field in dataclasses.fields(Config)]
             chosen = {name: values[name] for name in names if name in values}
             config = Config(**{**chosen, "hidden": tuple(chosen["hidden"])}).resolved()
-            return Run(folder, config, int(values["visible"]), image, str(values["fingerprint"]))
+            return Run(folder, config, int(values["visible"]), image, lengths, str(values["fingerprint"]))
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{path} does not describe a run ({error}).") from error
 
     def load_best(self) -> Pair:
         """The parameters with the best validation bound."""
-        like = self.config.build(self.visible, np.zeros(self.visible))
-        return storage.load_tree(self.folder / "best.safetensors", like)[0]
+        return storage.load_tree(self.folder / "best.safetensors", self.build())[0]
 
     def fit(self, dataset: Dataset) -> Iterator[training.Report]:
         """Train as configured, from the newest checkpoint on, and keep metrics, checkpoints and the best parameters."""
         settings = self.config.settings()
-        pair = self.config.build(self.visible, dataset.train.mean(axis=0))
+        pair = self.build(mean_row(dataset.train))
         found = self.load_checkpoint(training.start(pair, dataset.train, **settings))
         state, best = found or (None, None)
         config = self.config
@@ -241,12 +250,17 @@ class Run:
         storage.save_text(path, "".join(line + "\n" for line in kept))
 
     def add_metrics(self, report: training.Report) -> None:
-        names = ("updates", "bound", "validation_bound", "signal_mean", "signal_deviation", "raw_deviation")
-        line = {name: getattr(report, name) for name in names}
+        line: dict[str, Any] = {name: getattr(report, name) for name in ("updates", "bound", "validation_bound")}
+        line["signal"] = report.signal and report.signal._asdict()
         line["gradient_norms"] = dict(zip(("model", "inference", "baselines"), report.gradient_norms, strict=True))
         line["updates_per_second"] = round(report.updates_per_second, 1)
         with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+    def vocabulary(self) -> tuple[str, ...] | None:
+        """The words of a document model, where its data names them."""
+        path = self.folder / "vocabulary.txt"
+        return tuple(path.read_text(encoding="utf-8").splitlines()) if path.exists() else None
 
     def split(self, name: str) -> Cases:
         """The training or test cases of the run's data."""

@@ -22,6 +22,7 @@ from nvil.contracts import Estimator, Info, Pair, Parameters
 from nvil.errors import TrainingError, UsageError
 from nvil.estimators import nvil
 from nvil.evaluation import as_float, evaluate
+from nvil.sparse import device_rows
 
 
 class TrainState(NamedTuple):
@@ -42,6 +43,14 @@ class Best(NamedTuple):
     step: int
 
 
+class Signal(NamedTuple):
+    """For each layer of Q: the learning signal's deviation as it comes, its mean and deviation as it is used."""
+
+    raw_deviation: tuple[float, ...]
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
 @dataclasses.dataclass(frozen=True)
 class Report:
     """What happened since the last report; averages are over the updates in between.
@@ -49,8 +58,7 @@ class Report:
     - `updates`: done so far.
     - `bound`: of the minibatches, per case.
     - `validation_bound`: of the validation cases, now; None without validation.
-    - `signal_mean`, `signal_deviation`: of the learning signal that reaches each layer of Q, after all transformations.
-    - `raw_deviation`: of the learning signal of each layer before them.
+    - `signal`: mean and deviation of the learning signal of each layer; None where the estimator has none.
     - `gradient_norms`: of model, inference network and baselines in the last update.
     - `updates_per_second`: of training alone, compilation and validation left out.
     - `state`: to go on from, with `fit(..., state=report.state, best=report.best)`.
@@ -60,9 +68,7 @@ class Report:
     updates: int
     bound: float
     validation_bound: float | None
-    signal_mean: tuple[float, ...]
-    signal_deviation: tuple[float, ...]
-    raw_deviation: tuple[float, ...]
+    signal: Signal | None
     gradient_norms: tuple[float, float, float]
     updates_per_second: float
     state: TrainState = dataclasses.field(repr=False)
@@ -76,7 +82,7 @@ class Report:
         )
 
 
-def minibatch(key: Key[Array, ""], data: Array, size: int) -> Float[Array, "size ..."]:
+def minibatch(key: Key[Array, ""], data: Any, size: int) -> Float[Array, "size ..."]:
     """Training cases drawn at random with replacement (Section 4.1)."""
     return as_float(data[jax.random.randint(key, (size,), 0, data.shape[0])])
 
@@ -92,7 +98,7 @@ def start(
 ) -> TrainState:
     """The state before the first update."""
     root, data_key, init_key = jax.random.split(jax.random.key(seed), 3)
-    x = minibatch(data_key, jnp.asarray(data), batch_size)
+    x = minibatch(data_key, device_rows(data), batch_size)
     baselines, estimator_state = eqx.filter_jit(estimator.init)(init_key, pair, x)
     params = Parameters(*pair, baselines)
     optimiser_state = optimiser.init(eqx.filter(params, eqx.is_inexact_array))
@@ -101,7 +107,7 @@ def start(
 
 def train_step(
     state: TrainState,
-    data: Array,
+    data: Any,
     *,
     estimator: Estimator,
     optimiser: optax.GradientTransformation,
@@ -132,18 +138,18 @@ class Chunk(NamedTuple):
 
 def make_train_chunk(
     *, estimator: Estimator, optimiser: optax.GradientTransformation, batch_size: int
-) -> Callable[[TrainState, Array, int], tuple[TrainState, Chunk]]:
+) -> Callable[[TrainState, Any, int], tuple[TrainState, Chunk]]:
     """Compile `train_chunk(state, data, updates)`: many updates without returning to Python.
 
     The number of updates is not compiled in, so every chunk length runs the same code. The loop ends early at an update
     whose bound is not finite.
     """
 
-    def step(state: TrainState, data: Array) -> tuple[TrainState, Info, Parameters]:
+    def step(state: TrainState, data: Any) -> tuple[TrainState, Info, Parameters]:
         return train_step(state, data, estimator=estimator, optimiser=optimiser, batch_size=batch_size)
 
     @eqx.filter_jit
-    def train_chunk(state: TrainState, data: Array, updates: Int[Array, ""]) -> tuple[TrainState, Chunk]:
+    def train_chunk(state: TrainState, data: Any, updates: Int[Array, ""]) -> tuple[TrainState, Chunk]:
         arrays, static = eqx.partition(state, eqx.is_array)
         info_shape = jax.eval_shape(lambda: step(state, data)[1])
         total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info_shape)
@@ -190,7 +196,7 @@ def fit(
     **Arguments:**
 
     - `pair`: from `sbn`, or any `Pair(model, inference)` that meets `nvil.contracts`.
-    - `data`: one case a row.
+    - `data`: one case a row; an array or a SciPy sparse matrix.
     - `estimator`: `nvil()` by default.
     - `optimiser`: `optimisers.adam()` by default; `optimisers.sgd()` is the paper's.
     - `updates`: in all, those of a resumed `state` included.
@@ -218,7 +224,7 @@ def fit(
         if value < least:
             raise UsageError(f"{name} must be at least {least}, not {value}.")
     data, held_out = split_validation(data, validation, seed=seed)
-    data = jnp.asarray(data)
+    data = device_rows(data)
     settings = {"estimator": estimator, "optimiser": optimiser, "batch_size": batch_size}
     current = start(pair, data, seed=seed, **settings) if state is None else state
     train_chunk = make_train_chunk(**settings)
@@ -235,7 +241,7 @@ def fit(
             raise DivergedError(done + int(chunk.updates), current, best)
         current = new
         bound = None
-        if len(held_out):
+        if held_out.shape[0]:
             bound = evaluate(current.params.pair, held_out, samples=validation_samples, seed=done + size).bound
             if bound > best.bound:
                 best = Best(current.params.pair, bound, done + size)
@@ -246,9 +252,7 @@ def fit(
             updates=done + size,
             bound=float(chunk.info.bound),
             validation_bound=bound,
-            signal_mean=info.signal_mean,
-            signal_deviation=info.signal_deviation,
-            raw_deviation=info.raw_deviation,
+            signal=info.signal and Signal(*info.signal),
             gradient_norms=tuple(chunk.gradient_norms.tolist()),
             updates_per_second=size / seconds,
             state=current,
@@ -271,11 +275,10 @@ def split_validation(data: Any, validation: int | Any, *, seed: int) -> tuple[An
     """Take `validation` random cases out of `data`: `(training cases, validation cases)`."""
     if not isinstance(validation, int):
         return data, validation
-    if not 0 <= validation < len(data):
-        raise UsageError(
-            f"Cannot hold out {validation} validation cases of {len(data)}; leave at least one to train on."
-        )
-    order = np.random.default_rng(seed).permutation(len(data))
+    cases = data.shape[0]
+    if not 0 <= validation < cases:
+        raise UsageError(f"Cannot hold out {validation} validation cases of {cases}; leave at least one to train on.")
+    order = np.random.default_rng(seed).permutation(cases)
     return data[np.sort(order[validation:])], data[np.sort(order[:validation])]
 
 

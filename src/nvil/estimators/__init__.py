@@ -1,5 +1,6 @@
 """Gradient estimators behind the contract `nvil.contracts.Estimator`, one file each."""
 
 from nvil.estimators.nvil import NVIL, nvil, reinforce
+from nvil.estimators.wake_sleep import WakeSleep, wake_sleep
 
-__all__ = ["NVIL", "nvil", "reinforce"]
+__all__ = ["NVIL", "WakeSleep", "nvil", "reinforce", "wake_sleep"]

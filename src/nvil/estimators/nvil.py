@@ -1,16 +1,14 @@
 """Neural variational inference and learning: Algorithm 1 of the paper, and REINFORCE as its bare form."""
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Key
 
-from nvil import exact
-from nvil.contracts import Estimator, Info, Latents, Pair, Parameters
+from nvil.contracts import Estimator, Info, Latents, Pair, Parameters, SignalInfo
+from nvil.estimators.samples import enumerate_latents, log_probs, sample_latents
 from nvil.signals import (
     Chain,
     InputDependentBaseline,
@@ -45,27 +43,29 @@ class NVIL(Estimator):
         """
         draw_key, psi_key = jax.random.split(key)
         h = self.sample(draw_key, pair, x)
-        log_p, log_q, contexts = self._terms(pair, x, h)
-        return self.transformation.init(psi_key, self._signals(log_p, log_q), contexts)
+        signals = self._signals(*log_probs(pair, x, h))
+        return self.transformation.init(psi_key, signals, pair.inference.contexts(x, h))
 
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Latents:
         """H ~ Q(h | x), shape `(samples, cases, ...)`."""
-        keys = jax.random.split(key, self.samples)
-        return _for_every_sample(lambda key: pair.inference.sample(key, x), keys)
+        return sample_latents(key, pair, x, self.samples)
 
     def gradients_from(self, draws: Latents, params: Parameters, x: Any, state: Any) -> tuple[Parameters, Any, Info]:
         """Algorithm 1, line by line, for latents `draws` that have been sampled already."""
 
         def objective(params: Parameters) -> tuple[Float[Array, ""], tuple[Any, Info]]:
-            log_p, log_q, contexts = self._terms(params.pair, x, draws)
+            log_p, log_q = log_probs(params.pair, x, draws)
+            contexts = params.inference.contexts(x, draws)
             raw = jax.lax.stop_gradient(self._signals(log_p, log_q))
             signal, baseline, new_state = self.transformation.update(raw, contexts, params.baselines, state)
             signal, new_state = jax.lax.stop_gradient((signal, new_state))
             info = Info(
                 bound=jnp.mean(jnp.sum(log_p, axis=-1) - jnp.sum(log_q, axis=-1)),
-                signal_mean=jnp.mean(signal, axis=(0, 1)),
-                signal_deviation=jnp.std(signal, axis=(0, 1)),
-                raw_deviation=jnp.std(raw, axis=(0, 1)),
+                signal=SignalInfo(
+                    raw_deviation=jnp.std(raw, axis=(0, 1)),
+                    mean=jnp.mean(signal, axis=(0, 1)),
+                    deviation=jnp.std(signal, axis=(0, 1)),
+                ),
             )
             # Its gradient is what Algorithm 1 accumulates in Delta theta, Delta phi and Delta psi.
             total = jnp.sum(log_p) + jnp.sum(signal * log_q) + jnp.sum(signal * baseline)
@@ -75,22 +75,7 @@ class NVIL(Estimator):
         return gradients, state, info
 
     def enumerate_draws(self, pair: Pair, x: Any) -> tuple[Latents, Float[Array, " outcomes"]]:
-        latents = pair.inference.support()
-        log_q = exact.inference_log_prob(pair.inference, x, latents)
-        cases, states = log_q.shape
-        choices = np.stack(np.meshgrid(*[np.arange(states)] * (self.samples * cases), indexing="ij"), axis=-1).reshape(
-            -1, self.samples, cases
-        )
-        draws = jax.tree.map(lambda values: jnp.asarray(values)[choices], latents)
-        return draws, jnp.sum(log_q[np.arange(cases), choices], axis=(1, 2))
-
-    def _terms(
-        self, pair: Pair, x: Any, h: Latents
-    ) -> tuple[Float[Array, "samples cases terms"], Float[Array, "samples cases layers"], Any]:
-        """Log P, log Q and contexts for every sample; what depends on x alone is computed once."""
-        log_p = _for_every_sample(lambda h: pair.model.log_prob(x, h), h)
-        log_q = _for_every_sample(lambda h: pair.inference.log_prob(h, x), h)
-        return log_p, log_q, pair.inference.contexts(x, h)
+        return enumerate_latents(pair, x, self.samples)
 
     def _signals(self, log_p: Array, log_q: Array) -> Float[Array, "samples cases layers"]:
         return local_signals(log_p, log_q) if self.local else global_signal(log_p, log_q)
@@ -131,11 +116,3 @@ def nvil(
 def reinforce(*, samples: int = 1) -> NVIL:
     """The naive estimator of Eq. 6: NVIL with every technique off."""
     return nvil(samples=samples, local=False, baseline=False, running_mean=False, normalisation=False)
-
-
-def _for_every_sample(function: Callable[[Any], Any], samples: Any) -> Any:
-    """Map over a leading axis. An axis of one is taken off first: kept, it costs a copy of every layer's gradient."""
-    if jax.tree.leaves(samples)[0].shape[0] > 1:
-        return jax.vmap(function)(samples)
-    only = jax.tree.map(lambda leaf: leaf[0], samples)
-    return jax.tree.map(lambda leaf: leaf[None], function(only))

@@ -1,0 +1,49 @@
+"""What the estimators that sample h ~ Q(h | x) share: draws of shape `(samples, cases, ...)`, and all there are."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from nvil import exact
+from nvil.contracts import Latents, Pair
+
+
+def sample_latents(key: Key[Array, ""], pair: Pair, x: Any, samples: int) -> Latents:
+    """H ~ Q(h | x), `samples` times for every case."""
+    return for_every_sample(lambda key: pair.inference.sample(key, x), jax.random.split(key, samples))
+
+
+def log_probs(
+    pair: Pair, x: Any, h: Latents
+) -> tuple[Float[Array, "samples cases terms"], Float[Array, "samples cases layers"]]:
+    """Log P(x, h) and log Q(h | x), term by term, for every sample; what depends on x alone is computed once."""
+    log_p = for_every_sample(lambda h: pair.model.log_prob(x, h), h)
+    log_q = for_every_sample(lambda h: pair.inference.log_prob(h, x), h)
+    return log_p, log_q
+
+
+def enumerate_latents(pair: Pair, x: Any, samples: int) -> tuple[Latents, Float[Array, " outcomes"]]:
+    """Every outcome of `sample_latents` and its log-probability."""
+    latents = pair.inference.support()
+    log_q = exact.inference_log_prob(pair.inference, x, latents)
+    cases, states = log_q.shape
+    choices = every_choice(states, samples * cases).reshape(-1, samples, cases)
+    draws = jax.tree.map(lambda values: jnp.asarray(values)[choices], latents)
+    return draws, jnp.sum(log_q[np.arange(cases), choices], axis=(1, 2))
+
+
+def every_choice(states: int, times: int) -> Int[np.ndarray, "outcomes times"]:
+    """All ways to choose one of `states`, `times` times."""
+    return np.stack(np.meshgrid(*[np.arange(states)] * times, indexing="ij"), axis=-1).reshape(-1, times)
+
+
+def for_every_sample(function: Callable[[Any], Any], samples: Any) -> Any:
+    """Map over a leading axis. An axis of one is taken off first: kept, it costs a copy of every layer's gradient."""
+    if jax.tree.leaves(samples)[0].shape[0] > 1:
+        return jax.vmap(function)(samples)
+    only = jax.tree.map(lambda leaf: leaf[0], samples)
+    return jax.tree.map(lambda leaf: leaf[None], function(only))
