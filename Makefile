@@ -4,16 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test test-slow check format bench figures clean
+.PHONY: demo test check format bench figures clean
 
 demo: $(READY)
 	$(BIN)/nvil train --out runs/demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "not slow"
-
-test-slow: $(READY)
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 2
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -1,6 +1,11 @@
 """Every test runs with shapes and types checked at each call of the package."""
 
+import os
+
 from jaxtyping import install_import_hook
+
+# Tests compile much and run little.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 install_import_hook("nvil", "beartype.beartype")  # before anything imports nvil
 

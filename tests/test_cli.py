@@ -1,7 +1,9 @@
 """The command line as people use it: in a folder of their own, with their own mistakes."""
 
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -56,7 +58,7 @@ def test_train_ends_with_a_bound_a_picture_and_the_next_command(capsys):
     assert "samples               run/samples.png" in out
     assert "nvil evaluate run --samples 100" in out
     assert "1480 training" not in out
-    assert "digits: 1480 training, 20 validation and 297 test cases of 64 binary variables" in err
+    assert "digits: 1480 training, 20 validation and 297 test cases of 64 binary units" in err
     assert "x 64 <- h1 6 <- h2 4" in err
     names = {path.name for path in Path("run").iterdir()}
     assert names == {"config.toml", "metrics.jsonl", "checkpoint", "best.safetensors", "samples.png"}
@@ -148,6 +150,18 @@ def refused_after(capsys, *arguments):
     return refused(capsys, *arguments)
 
 
+def npy_bytes(array):
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def npz_bytes():
+    buffer = io.BytesIO()
+    np.savez(buffer, np.ones((20, 8), np.uint8))
+    return buffer.getvalue()
+
+
 BAD_FILES = {
     "missing.npy": (None, "no file missing.npy"),
     "empty.npy": (b"", "Cannot read empty.npy"),
@@ -156,6 +170,11 @@ BAD_FILES = {
     "ragged.csv": (b"0,1\n0\n", "Cannot read ragged.csv"),
     "words.csv": (b"0,1\n0,yes\n", "Cannot read words.csv"),
     "garbage.npz": (b"PK garbage", "Cannot read garbage.npz"),
+    "cut.npz": (npz_bytes()[:-30], "Cannot read cut.npz"),
+    "damaged.npz": (npz_bytes().replace(b"\x01" * 8, b"\x00" * 8), "Cannot read damaged.npz"),
+    "archive.npy": (npz_bytes(), "its name should end in .npz"),
+    "array.npz": (npy_bytes(np.zeros((2, 2))), "its name should end in .npy"),
+    "complex.npy": (npy_bytes(np.zeros((2, 2), complex)), "numbers are needed"),
     "table.xls": (b"", "its name should end in .npy, .npz, .csv"),
     "grey.csv": (b"0,1\n0,0.5\n", "first 0.5 at row 1, column 1 (from 0); say how to make them binary with --binarize"),
     "nan.csv": (b"0,1\nnan,1\n", "not a finite number, at row 1, column 0"),
@@ -200,6 +219,12 @@ def test_bad_arrays_get_one_clear_sentence(array, message, capsys):
         (("--batch-size", "0"), "--batch-size must be at least 1"),
         (("--learning-rate", "-1"), "--learning-rate must be a positive number"),
         (("--learning-rate", "nan"), "--learning-rate must be a positive number"),
+        (("--seed", "-1"), "--seed must be at least 0"),
+        (("--seed", str(2**70)), "is too large"),
+        (("--updates", str(10**10)), "is too large"),
+        (("--binarize", "threshold"), "binary as it comes"),
+        (("--threshold", "3"), "--threshold needs --binarize threshold"),
+        (("--data", "x.npy", "--binarize", "threshold", "--threshold", "inf"), "must be a finite number"),
         (("--validation", "1500"), "Cannot hold out 1500 validation cases of 1500"),
     ],
 )
@@ -260,7 +285,7 @@ def test_a_run_that_is_not_one(capsys, tmp_path):
 
 
 def test_outputs_that_cannot_be_written(trained, capsys):
-    assert "should end in .png or .npz" in refused(capsys, "sample", trained, "--out", "samples.jpg")
+    assert "should end in .png or .txt or .npz" in refused(capsys, "sample", trained, "--out", "samples.jpg")
     assert "--count must be at least 1" in refused(capsys, "sample", trained, "--count", "0")
     Path("folder.png").mkdir()
     assert "it is a folder" in refused(capsys, "sample", trained, "--out", "folder.png")
@@ -270,7 +295,116 @@ def test_training_that_explodes_ends_with_code_1_and_keeps_what_was_good(capsys)
     settings = ("--hidden", "4", "--optimiser", "sgd", "--updates", "60", "--report-every", "20", "--quiet")
     message = refused(capsys, "train", *settings, "--learning-rate", "1e38", "--out", "run", code=1)
     assert "stopped being finite by update" in message
-    assert not Path("run/best.safetensors").exists()
+    assert "the state of update 0 is kept" in message
+    assert [path.name for path in Path("run/checkpoint").iterdir()] == ["000000000000.safetensors"]
+    run("evaluate", "run")  # the untrained parameters are still there
+
+
+def test_a_run_that_cannot_start_leaves_nothing(capsys):
+    message = refused(capsys, "train", "--hidden", "2000000000", "--out", "run", "--quiet", code=1)
+    assert "not enough memory" in message
+    assert left_behind() in ([], ["run"])
+
+
+def test_ctrl_c_keeps_what_was_reported_and_the_same_command_goes_on():
+    settings = ["--hidden", "4", "--updates", "1000000", "--report-every", "50", "--out", "run"]
+    command = [sys.executable, "-m", "nvil", "train", *settings]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if line.startswith("update 150 "):
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.stderr.read()
+    assert process.returncode == 130
+    assert "the same command goes on from there" in rest
+    metrics = Path("run/metrics.jsonl")
+    updates = [json.loads(line)["updates"] for line in metrics.read_text().splitlines()]
+    assert updates == list(range(50, updates[-1] + 1, 50))
+    assert updates[-1] >= 150
+    metrics.write_text(metrics.read_text() + '{"updates": 10000')  # as if killed in the midst of a line
+    more = [str(updates[-1] + 50) if value == "1000000" else value for value in settings]
+    config = Path("run/config.toml")
+    config.write_text(config.read_text().replace("updates = 1000000", f"updates = {updates[-1]}"))
+    run("train", *more, "--quiet")
+    after = [json.loads(line)["updates"] for line in metrics.read_text().splitlines()]
+    assert after == [*updates, updates[-1] + 50]
+
+
+def test_a_damaged_checkpoint_is_passed_over(trained, capsys):
+    import shutil
+
+    shutil.copytree(trained, "copy")
+    Path("copy/checkpoint/000000000060.safetensors").write_bytes(b"damaged")
+    longer = [*TINY]
+    longer[4] = "60"
+    run("train", *longer, "--out", "copy", "--quiet")
+    assert "Going on from the checkpoint before it" in capsys.readouterr().err
+    assert len(Path("copy/metrics.jsonl").read_text().splitlines()) == 3
+
+
+def test_documents_from_counts_to_samples_and_codes(capsys):
+    import scipy.sparse
+
+    counts = scipy.sparse.csr_array(np.random.default_rng(0).poisson(0.5, (80, 12)))
+    scipy.sparse.save_npz("counts.npz", counts)
+    train, test = counts[:60], counts[60:]
+    parts = {
+        f"{s}_{p}": getattr(m, p) for s, m in (("train", train), ("test", test)) for p in ("data", "indices", "indptr")
+    }
+    np.savez("split.npz", vocab=np.array([f"w{i}" for i in range(12)]), **parts)
+    settings = ("--hidden", "3", "--updates", "4", "--validation", "5", "--batch-size", "4")
+    run("train", "--data", "split.npz", "--model", "fdarn", *settings, "--out", "one")
+    out, err = capsys.readouterr()
+    assert "test perplexity" in out
+    assert "unigram model" in out
+    assert "55 training, 5 validation and 20 test cases of 12 words" in err
+    assert all(word.split(":")[0][0] == "w" for word in Path("one/samples.txt").read_text().split())
+    run("evaluate", "one", "--json")
+    result = json.loads(capsys.readouterr().out)
+    assert 1 < result["perplexity"] < 100
+    assert {"corpus_perplexity", "empty_documents"} <= result.keys()
+    run("encode", "one", "--data", "counts.npz", "--out", "codes.npz")
+    with np.load("codes.npz") as codes:
+        assert codes["h1"].shape == (80, 3)
+    assert "take fdarn" in refused_after(
+        capsys, "train", "--data", "split.npz", "--model", "darn", *settings, "--out", "two"
+    )
+    np.save("bits.npy", np.zeros((3, 12)))
+    assert "trained on word counts" in refused_after(capsys, "encode", "one", "--data", "bits.npy")
+
+
+@pytest.mark.parametrize("value", [-1.0, 0.5, np.nan])
+def test_counts_that_are_none(value, capsys):
+    import scipy.sparse
+
+    scipy.sparse.save_npz("counts.npz", scipy.sparse.csr_array(np.array([[value, 1], [1, 0]])))
+    assert "should hold word counts" in refused(capsys, "train", "--data", "counts.npz", "--out", "run")
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [("--model", "fdarn"), ("--model", "darn", "--inference", "autoregressive"), ("--estimator", "wake-sleep")],
+)
+def test_the_whole_family_from_the_command_line(choices, capsys):
+    run("train", *TINY, *choices, "--out", "run", "--quiet")
+    run("sample", "run", "--count", "3", "--out", "x.png")
+    np.save("cases.npy", np.zeros((3, 64)))
+    run("encode", "run", "--data", "cases.npy")
+    assert "test bound" in capsys.readouterr().out
+
+
+def test_a_byte_order_mark_is_not_a_header(capsys):
+    Path("bom.csv").write_text("\ufeff0,1\n" + "1,0\n" * 40, encoding="utf-8")
+    run("train", "--data", "bom.csv", "--hidden", "2", "--updates", "2", "--validation", "0", "--out", "run")
+    assert "37 training, 0 validation and 4 test cases" in capsys.readouterr().err
+
+
+def test_the_default_threshold_does_not_overflow(capsys):
+    np.save("grey.npy", np.random.default_rng(0).integers(10, 256, (50, 4)).astype(np.uint8))
+    run(
+        "train", "--data", "grey.npy", "--binarize", "threshold", "--hidden", "2", "--updates", "2", "--validation", "0"
+    )
+    assert "at least 132" in capsys.readouterr().err
 
 
 def test_a_tampered_model_file_is_refused(trained, capsys, tmp_path):

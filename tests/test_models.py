@@ -104,11 +104,11 @@ def test_inference_samples_follow_the_enumerated_distribution():
 def test_only_the_inference_network_centres_its_input():
     pair = random_pair(1)
     x = random_cases(2)
-    center = pair.inference.center
+    center = pair.inference.center.value
     (context,) = pair.inference.contexts(x, (jnp.zeros((2, 2)),))
     np.testing.assert_array_equal(context, x - center)
     gradient = exact.bound_gradient(pair, x, pair.inference.support())
-    np.testing.assert_array_equal(gradient.inference.center, 0)
+    np.testing.assert_array_equal(gradient.inference.center.value, 0)
 
 
 def test_log_prob_is_finite_and_right_for_extreme_logits():

@@ -87,6 +87,31 @@ class SkipInference(eqx.Module):
         return states[:, :2], states[:, 2:]
 
 
+class SharedInference(eqx.Module):
+    """Q(h | x) whose baseline sees features that Q itself learns."""
+
+    features: nvil.layers.Affine
+    head: nvil.layers.Affine
+
+    def contexts(self, x, h):
+        return (jnp.tanh(self.features(x)),)
+
+    def sample(self, key, x):
+        return (jax.random.bernoulli(key, jax.nn.sigmoid(self.head(self.contexts(x, ())[0]))).astype(x.dtype),)
+
+    def log_prob(self, h, x):
+        return nvil.layers.bernoulli_log_prob(h[0], self.head(self.contexts(x, h)[0]))[:, None]
+
+    def support(self):
+        return (nvil.layers.binary_vectors(2),)
+
+
+def shared_features():
+    affine = nvil.layers.affine
+    inference = SharedInference(affine(jax.random.key(1), 3, 4), affine(jax.random.key(2), 4, 2))
+    return nvil.Pair(nvil.sbn(3, (2,)).model, inference)
+
+
 def mixture(components=3, visible=3):
     return nvil.Pair(
         Mixture(jnp.zeros(components), jnp.zeros((components, visible))), Softmax(jnp.zeros((visible, components)))
@@ -103,7 +128,7 @@ def skip_net():
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize(("make", "local"), [(mixture, True), (skip_net, False)])
+@pytest.mark.parametrize(("make", "local"), [(mixture, True), (skip_net, False), (shared_features, True)])
 @pytest.mark.parametrize("samples", [1, 2])
 def test_the_estimator_is_unbiased_for_models_of_ones_own(make, local, samples):
     pair, x = randomised(make(), 1), random_cases(1)

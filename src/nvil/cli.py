@@ -3,13 +3,15 @@
 import contextlib
 import dataclasses
 import io
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from json import dumps as to_json
 from pathlib import Path
 from typing import Annotated, Any
 
+import equinox as eqx
+import jax
 import numpy as np
 import tyro
 from rich.console import Console
@@ -17,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nvil import data, pictures, storage
 from nvil.errors import TrainingError, UsageError
-from nvil.evaluation import as_float, evaluate, evaluate_documents
+from nvil.evaluation import BLOCK, Evaluation, as_float, evaluate, evaluate_documents
 from nvil.models import chain
 from nvil.runs import Config, Run
 from nvil.sparse import dense_rows
@@ -56,7 +58,7 @@ def train(
     with progress(run, quiet) as show:
         show.text(
             f"{dataset.name}: {dataset.train.shape[0] - config.validation} training, {config.validation} validation "
-            f"and {dataset.test.shape[0]} test cases of {run.visible} {'words' if run.documents else 'binary variables'}"
+            f"and {dataset.test.shape[0]} test cases of {run.visible} {'words' if run.documents else 'binary units'}"
             + (f" ({dataset.note})" if dataset.note else "")
         )
         show.text(f"{chain(run.build())}, {config.estimator}, {config.optimiser} {config.learning_rate:g}")
@@ -74,7 +76,7 @@ def train(
         result = evaluate(pair, dataset.test)
         without = data.factorial_bound(dataset.test)
         print(f"best factorial model  {without:8.2f} nats a case could be had without latents")
-    print(f"test bound            {result.bound:8.2f} nats a case, standard error {result.bound_se:.2f}")
+    print(f"test bound            {result.bound:8.2f} nats a case{standard_error(result)}")
     if run.image or run.documents:
         picture = out / ("samples.png" if run.image else "samples.txt")
         draw(run, 100, picture)
@@ -113,11 +115,11 @@ def evaluate_run(
     else:
         result = evaluate(opened.load_best(), cases, samples=samples, seed=seed)
     if json:
-        print(_json({**result._asdict(), "split": where, **more}))
+        print(to_json({**result._asdict(), "split": where, **more}))
         return
     if opened.documents:
         print(f"{where} perplexity {more['perplexity']:.1f} a document, {more['corpus_perplexity']:.1f} a word")
-    print(f"{where} bound {result.bound:.3f} nats a case, standard error {result.bound_se:.3f}")
+    print(f"{where} bound {result.bound:.3f} nats a case{standard_error(result)}")
     if result.monte_carlo_se is not None:
         print(f"of that, from sampling h: {result.monte_carlo_se:.3f}")
     print(f"{result.cases} cases, {result.samples} samples each")
@@ -139,8 +141,9 @@ def sample(run: Positional[Path], count: int = 100, out: Path = Path("samples.pn
     """
     if count < 1:
         raise UsageError(f"--count must be at least 1, not {count}.")
+    opened = Run.open(run)
     storage.output_file(out, (".png", ".txt", ".npz"))
-    draw(Run.open(run), count, out, seed)
+    draw(opened, count, out, seed)
     print(out)
 
 
@@ -161,16 +164,17 @@ def encode(
         run: The run's folder.
         data: A file of cases.
         out: A .npz file.
-        samples: To average over; 1 is exact for the first layer.
+        samples: To average over; 1 is exact for the first layer of a factorial inference network.
         binary: Round to binary codes instead (on where the probability is at least one half).
         seed: Of these samples.
 
     """
-    storage.output_file(out, (".npz",))
     if samples < 1:
         raise UsageError(f"--samples must be at least 1, not {samples}.")
     opened = Run.open(run)
-    codes = encoded(opened, cases_of(opened, data), samples, seed)
+    cases = cases_of(opened, data)
+    storage.output_file(out, (".npz",))
+    codes = encoded(opened, cases, samples, seed)
     if binary:
         codes = {name: (values >= 0.5).astype(np.uint8) for name, values in codes.items()}
     save_npz(out, codes)
@@ -203,8 +207,21 @@ def main(arguments: list[str] | None = None) -> None:
         _exit(1, str(error))
     except OSError as error:
         _exit(1, f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}.")
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
+            raise
+        _exit(1, "There is not enough memory for this; make --hidden or --batch-size smaller.")
+    except MemoryError:
+        _exit(1, "There is not enough memory for this; make --hidden or --batch-size smaller.")
     except KeyboardInterrupt:
-        _exit(130, "Stopped.")
+        print("nvil: Stopped; what was reported is saved, and the same command goes on from there.", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(130)  # at once: XLA's threads may be in the midst of compiling
+
+
+def standard_error(result: Evaluation) -> str:
+    return "" if result.bound_se is None else f", standard error {result.bound_se:.2f}"
 
 
 def cases_of(run: Run, path: Path) -> data.Cases:
@@ -220,9 +237,7 @@ def cases_of(run: Run, path: Path) -> data.Cases:
 
 
 def draw(run: Run, count: int, out: Path, seed: int = 0) -> None:
-    """Sample from the run's best model into a picture or an archive."""
-    import jax
-
+    """Sample from the run's best model into a picture, a text or an archive."""
     model = run.load_best().model
     x, h = model.sample(jax.random.key(seed), count)
     mean = np.asarray(model.mean(h))
@@ -253,16 +268,20 @@ def bags(counts: np.ndarray, vocabulary: tuple[str, ...] | None) -> Iterator[str
 
 def encoded(run: Run, cases: data.Cases, samples: int, seed: int) -> dict[str, np.ndarray]:
     """Probabilities of the latents of every layer, averaged over samples of the layers below."""
-    import jax
-
     inference = run.load_best().inference
-    totals: dict[str, Any] = {}
-    for i in range(samples):
-        x = as_float(dense_rows(cases))
-        h = inference.sample(jax.random.key(seed + i), x)
-        for layer, mean in enumerate(inference.mean(x, h), 1):
-            totals[f"h{layer}"] = totals.get(f"h{layer}", 0) + np.asarray(mean) / samples
-    return totals
+
+    @eqx.filter_jit
+    def means(x: Any, key: Any) -> Any:
+        return inference.mean(x, inference.sample(key, x))
+
+    blocks = []
+    for start in range(0, cases.shape[0], BLOCK):
+        x = as_float(dense_rows(cases[start : start + BLOCK]))
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), start), samples)
+        drawn = [means(x, key) for key in keys]
+        blocks.append([np.mean(layer, axis=0) for layer in zip(*drawn, strict=True)])
+    layers = zip(*blocks, strict=True)
+    return {f"h{i}": np.concatenate(parts) for i, parts in enumerate(layers, 1)}
 
 
 def save_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -276,7 +295,6 @@ def save_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
 class Show:
     """Progress on standard error: a live bar on a terminal, a line for every report elsewhere."""
 
-    run: Run
     bar: Progress | None
     quiet: bool
 
@@ -296,7 +314,7 @@ class Show:
 @contextlib.contextmanager
 def progress(run: Run, quiet: bool) -> Iterator[Show]:
     if quiet or not stderr.is_terminal:
-        yield Show(run, None, quiet)
+        yield Show(None, quiet)
         return
     columns = (
         BarColumn(),
@@ -305,12 +323,8 @@ def progress(run: Run, quiet: bool) -> Iterator[Show]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=stderr) as bar:
-        bar.add_task("compiling", total=run.config.updates)
-        yield Show(run, bar, quiet)
-
-
-def _json(values: dict[str, Any]) -> str:
-    return json.dumps(values)
+        bar.add_task("compiling", total=run.config.updates, completed=run.updates())
+        yield Show(bar, quiet)
 
 
 def _exit(code: int, message: str) -> None:

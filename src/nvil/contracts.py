@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import equinox as eqx
 from jaxtyping import Array, Float, Key
 
+from nvil.errors import UsageError
+
 Latents = Any
 """The latent variables h of a batch: a pytree of arrays whose leading axis is the batch axis."""
 
@@ -22,7 +24,8 @@ class Model(Protocol):
         """The terms of log P(x, h), from the data up.
 
         With n terms from Q, local signals need n + 1 here: term 0 is log P(x | h^1), term i is log P(h^i | h^(i+1)).
-        Any other number, for example a single term, trains with the global signal.
+        Any other number, for example a single term, needs the global signal, `local=False`; for one layer of latents
+        the two signals are the same.
         """
         ...
 
@@ -52,6 +55,17 @@ class Pair(NamedTuple):
 
     model: Any
     inference: Any
+
+
+class Constant(eqx.Module):
+    """An array that belongs to a network but is not trained: no optimiser moves it, not even by weight decay."""
+
+    value: Float[Array, "*_"]
+
+
+def trained(tree: Any) -> Any:
+    """The trained arrays of a pytree: floating point and not in a `Constant`; None stands for all else."""
+    return eqx.filter(tree, eqx.is_inexact_array, is_leaf=lambda node: isinstance(node, Constant))
 
 
 class Parameters(NamedTuple):
@@ -103,9 +117,14 @@ class Estimator(eqx.Module):
     def gradients_from(self, draws: Any, params: Parameters, x: Any, state: Any) -> tuple[Parameters, Any, Info]:
         """The estimate for given draws: `(gradients, state, info)`; gradients point uphill."""
 
-    @abc.abstractmethod
     def enumerate_draws(self, pair: Pair, x: Any) -> tuple[Any, Float[Array, " outcomes"]]:
-        """Every possible outcome of `sample`, stacked along a leading axis, and its log-probability."""
+        """Every possible outcome of `sample`, stacked along a leading axis, and its log-probability.
+
+        Only `nvil.exact` needs it.
+        """
+        raise UsageError(
+            f"{type(self).__name__} does not list its draws, so its expectation cannot be computed exactly."
+        )
 
     def gradients(self, key: Key[Array, ""], params: Parameters, x: Any, state: Any) -> tuple[Parameters, Any, Info]:
         """Estimate the gradients for the minibatch `x`: `(gradients, state, info)`."""

@@ -6,6 +6,8 @@ Models here are of binary data. How other values become binary is always the use
 import dataclasses
 import hashlib
 import warnings
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +74,7 @@ def load(source: str, *, binarize: str = "none", threshold: float | None = None)
         return _documents(path, splits)
     values = np.concatenate(list(splits.values()))
     if binarize == "threshold" and threshold is None:
-        threshold = float((values.min() + values.max()) / 2)
+        threshold = (float(values.min()) + float(values.max())) / 2
     ready = {name: binary(part, path, binarize, threshold) for name, part in splits.items()}
     if "test" in ready:
         train, test = ready["train"], ready["test"]
@@ -158,13 +160,19 @@ def read(path: Path) -> dict[str, Any]:
         raise UsageError(f"There is no file {path}.") from error
     except IsADirectoryError as error:
         raise UsageError(f"{path} is a folder, not a file of data.") from error
-    except (OSError, ValueError, EOFError, KeyError) as error:
+    except UsageError:
+        raise
+    except MemoryError as error:
+        raise UsageError(f"Cannot read {path}: it claims to hold more than fits in memory.") from error
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(f"Cannot read {path}: {_one_line(error)}.") from error
     for name, array in arrays.items():
         if name == "vocabulary" or scipy.sparse.issparse(array):
             continue
         where = path if name == "all" else f"{path} ({name})"
-        if array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
+        if not (
+            np.issubdtype(array.dtype, np.integer) or np.issubdtype(array.dtype, np.floating) or array.dtype == bool
+        ):
             raise UsageError(f"{where} holds {array.dtype} values; numbers are needed.")
         if array.ndim < 2:
             raise UsageError(f"{where} has shape {array.shape}; one case a row is needed.")
@@ -204,11 +212,18 @@ def factorial_bound(cases: Bits) -> float:
 
 
 def _read_npy(path: Path) -> dict[str, np.ndarray]:
-    return {"all": np.load(path, allow_pickle=False)}
+    with path.open("rb") as file:
+        array = np.load(file, allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise ValueError("it is an archive, so its name should end in .npz")
+    return {"all": array}
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
-    with np.load(path, allow_pickle=False) as archive:
+    with path.open("rb") as file:
+        archive = np.load(file, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise ValueError("it is an array, so its name should end in .npy")
         names = set(archive.files)
         if {"data", "indices", "indptr", "shape"} <= names:
             return {"all": _sparse(archive, "", tuple(archive["shape"].tolist()))}
@@ -226,19 +241,19 @@ def _read_npz(path: Path) -> dict[str, Any]:
 
 
 def _read_csv(path: Path) -> dict[str, np.ndarray]:
-    with path.open(encoding="utf-8") as file:
-        first = file.readline()
-    if not first.strip():
+    with path.open(encoding="utf-8-sig") as file:
+        blank, first = next(((i, line) for i, line in enumerate(file) if line.strip()), (0, ""))
+    if not first:
         raise UsageError(f"{path} is empty.")
     try:
         [float(cell) for cell in first.split(",")]
-        header = 0
+        header = blank
     except ValueError:
-        header = 1
+        header = blank + 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a header and nothing else is a warning to NumPy
         try:
-            return {"all": np.loadtxt(path, delimiter=",", skiprows=header, ndmin=2, encoding="utf-8")}
+            return {"all": np.loadtxt(path, delimiter=",", skiprows=header, ndmin=2, encoding="utf-8-sig")}
         except UserWarning as error:
             raise ValueError("there is nothing below its header") from error
 
@@ -268,4 +283,7 @@ def _square(width: int) -> tuple[int, int] | None:
 
 
 def _one_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
+    text = str(error).strip()
+    if "pickle" in text:
+        return "it is damaged, or holds objects that could only be unpickled, which is never done"
+    return text.splitlines()[0].split(";")[0].rstrip(".") if text else type(error).__name__

@@ -20,12 +20,13 @@ class Evaluation(NamedTuple):
 
     - `bound`: E_Q[log P(x, h) - log Q(h | x)] averaged over cases and samples. It is the *average* bound of the
       samples, as in the paper, not an importance-weighted one.
-    - `bound_se`: its standard error as an estimate for new cases: the deviation between cases over sqrt(cases).
+    - `bound_se`: its standard error as an estimate for new cases, the deviation between cases over sqrt(cases); None
+      for a single case.
     - `monte_carlo_se`: the part of the error that more samples would remove (on these very cases); None for one sample.
     """
 
     bound: float
-    bound_se: float
+    bound_se: float | None
     monte_carlo_se: float | None
     samples: int
     cases: int
@@ -71,9 +72,9 @@ def evaluate_documents(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) 
 
 def _summary(means: np.ndarray, variances: np.ndarray, samples: int) -> Evaluation:
     cases = len(means)
-    between = float(np.std(means, ddof=1)) if cases > 1 else float("nan")
+    between = float(np.std(means, ddof=1) / cases**0.5) if cases > 1 else None
     within = float(np.sqrt(np.mean(variances) / (samples * cases))) if samples > 1 else None
-    return Evaluation(float(np.mean(means)), between / cases**0.5, within, samples, cases)
+    return Evaluation(float(np.mean(means)), between, within, samples, cases)
 
 
 def case_bounds(
@@ -108,8 +109,15 @@ def _block_bounds(
         log_p = jnp.sum(pair.model.log_prob(x, h), axis=-1)
         return log_p - jnp.sum(pair.inference.log_prob(h, x), axis=-1)
 
-    bounds = jax.lax.map(one, jax.random.split(key, samples))
-    return jnp.mean(bounds, axis=0), jnp.var(bounds, axis=0, ddof=1 if samples > 1 else 0)
+    def add(i: Array, moments: tuple[Array, Array]) -> tuple[Array, Array]:
+        mean, squares = moments  # Welford's running moments: memory does not grow with the samples
+        bounds = one(jax.random.fold_in(key, i))
+        new = mean + (bounds - mean) / (i + 1).astype(mean.dtype)
+        return new, squares + (bounds - mean) * (bounds - new)
+
+    zeros = jnp.zeros(x.shape[0], x.dtype)
+    mean, squares = jax.lax.fori_loop(0, samples, add, (zeros, zeros))
+    return mean, squares / max(1, samples - 1)
 
 
 def as_float(x: Any) -> Float[Array, "*_"]:

@@ -38,7 +38,9 @@ def bound(pair: Pair, x: Any, latents: Latents) -> Float[Array, " cases"]:
     """L(x) = E_Q[log P(x, h) - log Q(h | x)] (Section 2.1)."""
     log_p = model_log_prob(pair.model, x, latents)
     log_q = inference_log_prob(pair.inference, x, latents)
-    return jnp.sum(jnp.exp(log_q) * (log_p - log_q), axis=-1)
+    possible = log_q > -jnp.inf  # what Q rules out adds nothing, and no 0 * inf either
+    signal = jnp.where(possible, log_p, 0) - jnp.where(possible, log_q, 0)
+    return jnp.sum(jnp.exp(log_q) * signal, axis=-1)
 
 
 def bound_gradient(pair: Pair, x: Any, latents: Latents) -> Pair:

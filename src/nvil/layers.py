@@ -41,7 +41,10 @@ def affine(key: Key[Array, ""], inputs: int, outputs: int) -> Affine:
 
 
 class Layer(eqx.Module):
-    """The contract of every layer: a distribution over `value` (*batch, units) given `context` (*batch, inputs)."""
+    """The contract of every layer: a distribution over `value` (*batch, units) given `context` (*batch, inputs).
+
+    A layer also has a static field `units`, the size of its value.
+    """
 
     @abc.abstractmethod
     def sample(self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
@@ -57,9 +60,9 @@ class Layer(eqx.Module):
     def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
         """E[value | context]."""
 
-    @abc.abstractmethod
     def support(self) -> Float[np.ndarray, "states units"]:
-        """Every value the layer can take, for enumeration (`nvil.exact`); small discrete layers only."""
+        """Every value the layer can take. Only `nvil.exact` needs it, and only discrete layers have it."""
+        raise UsageError(f"The values of {type(self).__name__} cannot be listed.")
 
 
 class Bernoulli(Layer):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from nvil.contracts import Pair
+from nvil.contracts import Constant, Pair
 from nvil.errors import UsageError, choose
 from nvil.layers import AutoregressiveBernoulli, Bernoulli, Multinomial, affine
 from nvil.networks import BeliefNetwork, InferenceNetwork
@@ -112,7 +112,7 @@ def _pair(
     above = (*sizes[2:], 0)  # the prior's context is empty
     latents = _latent_layers(down_keys[1:], hidden_within, above, hidden)
     inference = _latent_layers(up_keys, inference_within, sizes[:-1], hidden)
-    return Pair(BeliefNetwork((data, *latents)), InferenceNetwork(inference, center))
+    return Pair(BeliefNetwork((data, *latents)), InferenceNetwork(inference, Constant(center)))
 
 
 def _latent_layers(keys: Key[Array, " layers"], within: str, inputs: Sequence[int], units: Sequence[int]):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from nvil.contracts import Constant
 from nvil.layers import Layer
 
 
@@ -63,7 +64,7 @@ class InferenceNetwork(eqx.Module):
     """
 
     layers: tuple[Layer, ...]
-    center: Float[Array, " visible"]
+    center: Constant
 
     def contexts(
         self, x: Float[Array, "*batch visible"], h: tuple[Float[Array, "*samples _"], ...]
@@ -99,8 +100,7 @@ class InferenceNetwork(eqx.Module):
         return _joint_support(self.layers)
 
     def _centred(self, x: Float[Array, "*batch visible"]) -> Float[Array, "*batch visible"]:
-        # The centre is data, not a parameter: without a gradient no optimiser moves it.
-        return x - jax.lax.stop_gradient(self.center)
+        return x - jax.lax.stop_gradient(self.center.value)
 
 
 def _empty(batch: tuple[int, ...], dtype: Any) -> Float[Array, "*batch 0"]:

@@ -11,6 +11,7 @@ vocabulary.txt     the words of a document model, one a line
 import dataclasses
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 import nvil
 from nvil import optimisers, storage, training
 from nvil.contracts import Pair
-from nvil.data import Cases, Dataset, load
+from nvil.data import NAMED, Cases, Dataset, load
 from nvil.errors import UsageError, choose
 from nvil.estimators import nvil as nvil_estimator
 from nvil.estimators import reinforce, wake_sleep
@@ -30,6 +31,7 @@ MODELS = {"sbn": sbn, "fdarn": fdarn, "darn": darn}
 ESTIMATORS = {"nvil": nvil_estimator, "wake-sleep": wake_sleep, "reinforce": reinforce}
 OPTIMISERS = {"adam": optimisers.adam, "sgd": optimisers.sgd}
 CHECKPOINT_SECONDS = 60
+LARGEST = 2**31 - 1
 DEFAULT_RATES = {"adam": (3e-3, 1.0), "sgd": (3e-4, 0.2)}
 
 
@@ -77,10 +79,25 @@ class Config:
         choose("optimiser", self.optimiser, OPTIMISERS)
         choose("inference network", self.inference, WITHIN)
         choose("binarization", self.binarize, ("none", "threshold"))
-        for name, least in (("updates", 1), ("batch_size", 1), ("samples", 1), ("validation", 0), ("report_every", 1)):
+        if self.threshold is not None and self.binarize == "none":
+            raise UsageError("--threshold needs --binarize threshold.")
+        if self.threshold is not None and not math.isfinite(self.threshold):
+            raise UsageError(f"--threshold must be a finite number, not {self.threshold}.")
+        if self.binarize != "none" and self.data in NAMED:
+            raise UsageError(f"The data set {self.data!r} is binary as it comes; --binarize is for files.")
+        for name, least in (
+            ("updates", 1),
+            ("batch_size", 1),
+            ("samples", 1),
+            ("validation", 0),
+            ("report_every", 1),
+            ("seed", 0),
+        ):
             if getattr(self, name) < least:
                 option = name.replace("_", "-")
                 raise UsageError(f"--{option} must be at least {least}, not {getattr(self, name)}.")
+            if getattr(self, name) > LARGEST:
+                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)} is too large.")
         if not self.hidden:
             raise UsageError("--hidden needs the size of at least one layer.")
         for size in self.hidden:
@@ -136,24 +153,28 @@ class Run:
 
     @staticmethod
     def create(folder: Path, config: Config, dataset: Dataset) -> "Run":
-        """Make the folder and write its config, or open it again to go on with the run it holds."""
-        config = dataclasses.replace(config.resolved(), threshold=dataset.threshold)
+        """Make the folder of a new run, or open it again to go on with the run it holds."""
+        # The whole path, so that the run can be evaluated from any folder.
+        source = config.data if config.data in NAMED else str(Path(config.data).resolve())
+        config = dataclasses.replace(config.resolved(), data=source, threshold=dataset.threshold)
         training.split_validation(dataset.train, config.validation, seed=config.seed)  # refused here if impossible
         run = Run(folder, config, dataset.train.shape[1], dataset.image, dataset.lengths, dataset.fingerprint)
         if config.model == "darn" and run.documents:
             run.build()  # says why not, before anything is written
-        storage.writable_folder(folder)
         if (folder / "config.toml").exists():
             Run.open(folder)._check_same(run)
-        facts = {name: getattr(run, name) for name in ("visible", "image", "lengths", "fingerprint")}
+        storage.writable_folder(folder)
+        return run
+
+    def write_config(self, vocabulary: tuple[str, ...] | None) -> None:
+        facts = {name: getattr(self, name) for name in ("visible", "image", "lengths", "fingerprint")}
         facts["version"] = nvil.__version__
         text = storage.to_toml(
-            {**dataclasses.asdict(run.config), **facts}, comment="nvil run; layer sizes from the data up"
+            {**dataclasses.asdict(self.config), **facts}, comment="nvil run; layer sizes from the data up"
         )
-        if dataset.vocabulary is not None:
-            storage.save_text(folder / "vocabulary.txt", "".join(f"{word}\n" for word in dataset.vocabulary))
-        storage.save_text(folder / "config.toml", text)
-        return run
+        if vocabulary is not None:
+            storage.save_text(self.folder / "vocabulary.txt", "".join(f"{word}\n" for word in vocabulary))
+        storage.save_text(self.folder / "config.toml", text)
 
     def _check_same(self, other: "Run") -> None:
         """Refuse to go on with another config than this run began with; only `updates` may grow."""
@@ -193,69 +214,84 @@ class Run:
         pair = self.build(mean_row(dataset.train))
         found = self.load_checkpoint(training.start(pair, dataset.train, **settings))
         state, best = found or (None, None)
-        config = self.config
-        saved_at = time.monotonic()
         reports = training.fit(
             pair,
             dataset.train,
             **settings,
-            updates=config.updates,
-            validation=config.validation,
-            report_every=config.report_every,
+            updates=self.config.updates,
+            validation=self.config.validation,
+            report_every=self.config.report_every,
             state=state,
             best=best,
         )
-        report = None
+        report, saved, saved_at = None, None, time.monotonic()
         try:
             for report in reports:
+                if saved is None:  # nothing is written before it is known that training works at all
+                    self.write_config(dataset.vocabulary)
+                    saved = 0
                 self.add_metrics(report)
-                if report.updates == config.updates or time.monotonic() - saved_at > CHECKPOINT_SECONDS:
-                    self.save_checkpoint(report)
-                    saved_at = time.monotonic()
+                if time.monotonic() - saved_at > CHECKPOINT_SECONDS:
+                    self.save_checkpoint(report.state, report.best)
+                    saved, saved_at = report.updates, time.monotonic()
                 yield report
-        except training.DivergedError:
-            if report is not None:
-                self.save_checkpoint(report)
+        except training.DivergedError as error:
+            self.write_config(dataset.vocabulary)
+            self.save_checkpoint(error.state, error.best)
             raise
+        finally:  # the end, Ctrl-C, or the caller had enough
+            if report is not None and saved != report.updates:
+                self.save_checkpoint(report.state, report.best)
 
     def save_best(self, best: training.Best) -> None:
         metadata = {"updates": str(best.step), "bound": repr(best.bound), "version": nvil.__version__}
         storage.save_tree(self.folder / "best.safetensors", best.pair, metadata)
 
-    def save_checkpoint(self, report: training.Report) -> None:
+    def save_checkpoint(self, state: training.TrainState, best: training.Best) -> None:
         """Keep the complete training state, the one before it, and the best parameters."""
         folder = storage.writable_folder(self.folder / "checkpoint")
-        metadata = {"best_bound": repr(report.best.bound), "best_step": str(report.best.step)}
-        tree = {"state": report.state, "best": report.best.pair}
-        storage.save_tree(folder / f"{report.updates:012d}.safetensors", tree, metadata)
-        self.save_best(report.best)
+        metadata = {"best_bound": repr(best.bound), "best_step": str(best.step)}
+        path = folder / f"{int(state.step):012d}.safetensors"
+        storage.save_tree(path, {"state": state, "best": best.pair}, metadata)
+        self.save_best(best)
         for old in sorted(folder.glob("*.safetensors"))[:-2]:
             old.unlink()
 
     def load_checkpoint(self, like: training.TrainState) -> tuple[training.TrainState, training.Best] | None:
-        """The newest training state, or None where there is none yet."""
-        paths = sorted((self.folder / "checkpoint").glob("*.safetensors"))
-        if not paths:
-            return None
-        tree, metadata = storage.load_tree(paths[-1], {"state": like, "best": like.params.pair})
-        state = tree["state"]
-        self._truncate_metrics(int(state.step))
-        return state, training.Best(tree["best"], float(metadata["best_bound"]), int(metadata["best_step"]))
+        """The newest training state that can be read, or None where there is none yet."""
+        paths = sorted((self.folder / "checkpoint").glob("*.safetensors"), reverse=True)
+        for i, path in enumerate(paths):
+            try:
+                tree, metadata = storage.load_tree(path, {"state": like, "best": like.params.pair})
+            except UsageError as error:
+                if i + 1 == len(paths):
+                    raise
+                print(f"nvil: {error} Going on from the checkpoint before it.", file=sys.stderr)
+                continue
+            state = tree["state"]
+            self._truncate_metrics(int(state.step))
+            return state, training.Best(tree["best"], float(metadata["best_bound"]), int(metadata["best_step"]))
+        self._truncate_metrics(0)
+        return None
 
     def _truncate_metrics(self, updates: int) -> None:
-        """Drop reports of updates that will be done again."""
+        """Drop reports of updates that will be done again, and a line that was cut off."""
         path = self.folder / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        kept = [line for line in lines if json.loads(line)["updates"] <= updates]
-        storage.save_text(path, "".join(line + "\n" for line in kept))
+        if path.exists():
+            lines = path.read_text(encoding="utf-8").splitlines()
+            storage.save_text(path, "".join(f"{line}\n" for line in lines if 0 < _updates(line) <= updates))
 
     def add_metrics(self, report: training.Report) -> None:
         line: dict[str, Any] = {name: getattr(report, name) for name in ("updates", "bound", "validation_bound")}
-        line["signal"] = report.signal and report.signal._asdict()
+        line["signal"] = report.signal and {k: v.tolist() for k, v in report.signal._asdict().items()}
         line["gradient_norms"] = dict(zip(("model", "inference", "baselines"), report.gradient_norms, strict=True))
         line["updates_per_second"] = round(report.updates_per_second, 1)
         with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+    def updates(self) -> int:
+        """How many updates the newest checkpoint has behind it."""
+        return max((int(path.stem) for path in (self.folder / "checkpoint").glob("*.safetensors")), default=0)
 
     def vocabulary(self) -> tuple[str, ...] | None:
         """The words of a document model, where its data names them."""
@@ -271,3 +307,11 @@ class Run:
                 f"The data {self.config.data!r} is not what {self.folder} was trained on; its contents changed."
             )
         return dataset.test if name == "test" else dataset.train
+
+
+def _updates(line: str) -> int:
+    """The update that a line of metrics is about; 0 for a line that was cut off."""
+    try:
+        return int(json.loads(line)["updates"])
+    except (ValueError, KeyError, TypeError):
+        return 0

@@ -14,7 +14,7 @@ class SparseRows(eqx.Module):
 
     values: Float[Array, " stored"]
     columns: Int[Array, " stored"]
-    offsets: Int[Array, " rows+1"]
+    offsets: Int[Array, " ends"]
     width: int = eqx.field(static=True)
     longest: int = eqx.field(static=True)
 
@@ -35,6 +35,8 @@ class SparseRows(eqx.Module):
 
 def device_rows(data: Any) -> Any:
     """Data as the training loop takes it: an array, or `SparseRows` for a SciPy sparse matrix."""
+    if isinstance(data, SparseRows):
+        return data
     if not scipy.sparse.issparse(data):
         return jnp.asarray(data)
     matrix: Any = scipy.sparse.csr_array(data)

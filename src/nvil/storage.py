@@ -107,7 +107,11 @@ def to_toml(values: Mapping[str, Any], comment: str = "") -> str:
     """A flat TOML document of strings, numbers, booleans and lists of them; None is left out."""
     lines = [f"# {line}" for line in comment.splitlines()]
     # A JSON string, number, boolean or list of them is also TOML, but for non-ASCII escapes.
-    lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items() if value is not None]
+    lines += [
+        f"{key} = {json.dumps(value, ensure_ascii=False, allow_nan=False)}"
+        for key, value in values.items()
+        if value is not None
+    ]
     return "\n".join(lines) + "\n"
 
 

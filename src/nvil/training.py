@@ -18,7 +18,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from nvil import optimisers
-from nvil.contracts import Estimator, Info, Pair, Parameters
+from nvil.contracts import Estimator, Info, Pair, Parameters, SignalInfo, trained
 from nvil.errors import TrainingError, UsageError
 from nvil.estimators import nvil
 from nvil.evaluation import as_float, evaluate
@@ -43,14 +43,6 @@ class Best(NamedTuple):
     step: int
 
 
-class Signal(NamedTuple):
-    """For each layer of Q: the learning signal's deviation as it comes, its mean and deviation as it is used."""
-
-    raw_deviation: tuple[float, ...]
-    mean: tuple[float, ...]
-    deviation: tuple[float, ...]
-
-
 @dataclasses.dataclass(frozen=True)
 class Report:
     """What happened since the last report; averages are over the updates in between.
@@ -68,7 +60,7 @@ class Report:
     updates: int
     bound: float
     validation_bound: float | None
-    signal: Signal | None
+    signal: SignalInfo | None
     gradient_norms: tuple[float, float, float]
     updates_per_second: float
     state: TrainState = dataclasses.field(repr=False)
@@ -101,7 +93,7 @@ def start(
     x = minibatch(data_key, device_rows(data), batch_size)
     baselines, estimator_state = eqx.filter_jit(estimator.init)(init_key, pair, x)
     params = Parameters(*pair, baselines)
-    optimiser_state = optimiser.init(eqx.filter(params, eqx.is_inexact_array))
+    optimiser_state = optimiser.init(trained(params))
     return TrainState(params, optimiser_state, estimator_state, root, jnp.asarray(0, jnp.int32))
 
 
@@ -118,10 +110,8 @@ def train_step(
     x = minibatch(data_key, data, batch_size)
     gradients, estimator_state, info = estimator.gradients(draw_key, state.params, x, state.estimator)
     # The gradients point uphill and optax walks downhill.
-    descent = jax.tree.map(jnp.negative, gradients)
-    updates, optimiser_state = optimiser.update(
-        descent, state.optimiser, eqx.filter(state.params, eqx.is_inexact_array)
-    )
+    descent = jax.tree.map(jnp.negative, trained(gradients))
+    updates, optimiser_state = optimiser.update(descent, state.optimiser, trained(state.params))
     params = eqx.apply_updates(state.params, updates)
     new = TrainState(params, optimiser_state, estimator_state, state.key, state.step + 1)
     return new, info, gradients
@@ -202,11 +192,13 @@ def fit(
     - `updates`: in all, those of a resumed `state` included.
     - `validation`: how many cases to split off `data` at random, or an array of cases of its own; 0 for none.
     - `seed`: of minibatches, samples and the validation split.
-    - `state`, `best`: from a `Report`, to go on from there to the very same result.
+    - `state`, `best`: from a `Report`, to go on from there through the very same states. (Every report is a look at the
+      validation bound, so a stop between two multiples of `report_every` adds one.)
 
     !!! example
 
         >>> import numpy as np
+        >>> from nvil import sbn
         >>> x = np.random.default_rng(0).integers(0, 2, (500, 16))
         >>> for report in fit(sbn(16, (8,), mean=x.mean(0)), x, updates=200, report_every=100):
         ...     print(report.updates)
@@ -223,6 +215,7 @@ def fit(
     ):
         if value < least:
             raise UsageError(f"{name} must be at least {least}, not {value}.")
+    data = data if hasattr(data, "shape") else np.asarray(data)
     data, held_out = split_validation(data, validation, seed=seed)
     data = device_rows(data)
     settings = {"estimator": estimator, "optimiser": optimiser, "batch_size": batch_size}
@@ -247,12 +240,11 @@ def fit(
                 best = Best(current.params.pair, bound, done + size)
         else:
             best = Best(current.params.pair, float(chunk.info.bound), done + size)
-        info = jax.tree.map(lambda leaf: tuple(np.atleast_1d(leaf).tolist()), chunk.info)
         yield Report(
             updates=done + size,
             bound=float(chunk.info.bound),
             validation_bound=bound,
-            signal=info.signal and Signal(*info.signal),
+            signal=jax.tree.map(np.asarray, chunk.info.signal),
             gradient_norms=tuple(chunk.gradient_norms.tolist()),
             updates_per_second=size / seconds,
             state=current,
@@ -273,8 +265,8 @@ class DivergedError(TrainingError):
 
 def split_validation(data: Any, validation: int | Any, *, seed: int) -> tuple[Any, Any]:
     """Take `validation` random cases out of `data`: `(training cases, validation cases)`."""
-    if not isinstance(validation, int):
-        return data, validation
+    if not isinstance(validation, int | np.integer):
+        return data, np.asarray(validation)
     cases = data.shape[0]
     if not 0 <= validation < cases:
         raise UsageError(f"Cannot hold out {validation} validation cases of {cases}; leave at least one to train on.")

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Info, Latents, Pair, Parameters, SignalInfo
+from nvil.errors import UsageError, choose
 from nvil.estimators.samples import enumerate_latents, log_probs, sample_latents
 from nvil.signals import (
     Chain,
@@ -55,7 +56,8 @@ class NVIL(Estimator):
 
         def objective(params: Parameters) -> tuple[Float[Array, ""], tuple[Any, Info]]:
             log_p, log_q = log_probs(params.pair, x, draws)
-            contexts = params.inference.contexts(x, draws)
+            # Q may share parameters with what its baselines see; they are no business of the baselines' loss.
+            contexts = jax.lax.stop_gradient(params.inference.contexts(x, draws))
             raw = jax.lax.stop_gradient(self._signals(log_p, log_q))
             signal, baseline, new_state = self.transformation.update(raw, contexts, params.baselines, state)
             signal, new_state = jax.lax.stop_gradient((signal, new_state))
@@ -105,6 +107,11 @@ def nvil(
       makes the estimator unbiased (up to the scale of the normalisation).
     - `decay`: the smoothing factor alpha of c and v.
     """
+    if samples < 1 or units < 1:
+        raise UsageError(f"samples and units must be at least 1, not {samples} and {units}.")
+    if not 0 <= decay < 1:
+        raise UsageError(f"decay must be from 0 up to but not including 1, not {decay}.")
+    choose("order", order, ("paper", "strict"))
     transformations = (
         (baseline, InputDependentBaseline(units)),
         (running_mean, RunningMean(decay, order)),

@@ -1,0 +1,123 @@
+"""The exact tests over every combination of model, inference network and estimator.
+
+A new model or estimator is covered by putting it in `MODELS` or `ESTIMATORS`.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nvil
+from helpers import assert_trees_close, randomised, started
+from nvil import exact
+from nvil.runs import ESTIMATORS as NAMED_ESTIMATORS
+from nvil.runs import MODELS as NAMED_MODELS
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+INFERENCE = ("factorial", "autoregressive")
+MODELS = {
+    **{name: (make, {}) for name, make in NAMED_MODELS.items()},
+    "sbn of documents": (nvil.sbn, {"lengths": (2,)}),
+    "fdarn of documents": (nvil.fdarn, {"lengths": (2,)}),
+}
+HIDDEN = {"one layer": (2,), "two layers": (2, 1)}
+
+
+def bound_gradient(pair, x):
+    return exact.bound_gradient(pair, x, pair.inference.support())
+
+
+def sleep_gradient(pair, x):
+    """The wake phase climbs the bound; the sleep phase E_P[log Q(h | x)], for as many dreams as cases (Eq. 12)."""
+    every_x = jnp.asarray(pair.model.visible_support())
+    latents = pair.model.support()
+    probability = jnp.exp(exact.model_log_prob(pair.model, every_x, latents))
+
+    def dreams(inference):
+        return len(x) * jnp.sum(probability * exact.inference_log_prob(inference, every_x, latents))
+
+    return nvil.Pair(bound_gradient(pair, x).model, eqx.filter_grad(dreams)(pair.inference))
+
+
+# each named estimator, in a form whose expectation is known exactly, and that expectation
+ESTIMATORS = {
+    "nvil": (nvil.nvil(order="strict", normalisation=False, units=3), bound_gradient),
+    "reinforce": (nvil.reinforce(), bound_gradient),
+    "wake-sleep": (nvil.wake_sleep(), sleep_gradient),
+}
+
+
+def make_pair(model, inference, hidden, seed=0):
+    make, more = MODELS[model]
+    return randomised(make(3, HIDDEN[hidden], inference=inference, mean=np.array([0.2, 0.5, 0.7]), **more), seed)
+
+
+def test_every_named_estimator_is_tested():
+    assert ESTIMATORS.keys() == NAMED_ESTIMATORS.keys()
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+@pytest.mark.parametrize("inference", INFERENCE)
+@pytest.mark.parametrize("model", MODELS)
+def test_distributions_sum_to_one_and_the_bound_is_below_the_log_likelihood(model, inference, hidden):
+    pair = make_pair(model, inference, hidden)
+    x, latents = jnp.asarray(pair.model.visible_support()), pair.model.support()
+
+    @eqx.filter_jit
+    def quantities(pair):
+        return (
+            exact.log_likelihood(pair.model, x, latents),
+            exact.inference_log_prob(pair.inference, x, latents),
+            exact.bound(pair, x, latents),
+        )
+
+    log_likelihood, log_q, bound = quantities(pair)
+    np.testing.assert_allclose(jnp.sum(jnp.exp(log_likelihood)), 1, rtol=1e-12)
+    np.testing.assert_allclose(jnp.sum(jnp.exp(log_q), axis=1), 1, rtol=1e-12)
+    assert np.all(bound < log_likelihood)
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("inference", INFERENCE)
+@pytest.mark.parametrize("model", MODELS)
+def test_the_expected_gradient_is_exact(model, inference, estimator, hidden):
+    pair = make_pair(model, inference, hidden)
+    x = jnp.asarray(pair.model.visible_support()[[5]])
+    estimate, expectation = ESTIMATORS[estimator]
+    params, state = started(estimate, pair, x)
+    result = exact.gradient_moments(estimate, params, x, state)
+    assert_trees_close((result.mean.model, result.mean.inference), eqx.filter_jit(expectation)(pair, x))
+
+
+@pytest.mark.parametrize(("cases", "samples"), [(2, 1), (1, 2)])
+def test_wake_sleep_with_more_cases_and_samples(cases, samples):
+    pair = randomised(nvil.sbn(2, (1,), mean=np.array([0.2, 0.5])), 0)
+    x = jnp.asarray(pair.model.visible_support()[1 : 1 + cases])
+    params, state = started(nvil.wake_sleep(samples=samples), pair, x)
+    result = exact.gradient_moments(nvil.wake_sleep(samples=samples), params, x, state)
+    assert_trees_close((result.mean.model, result.mean.inference), sleep_gradient(pair, x))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("inference", INFERENCE)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_combination_trains(model, inference, estimator):
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        make, more = MODELS[model]
+        data = np.array([[2, 0, 0], [0, 1, 1]] * 30) if more else np.array([[1, 1, 0], [0, 1, 1]] * 30)
+        pair = make(3, (3,), inference=inference, mean=data.mean(0), **more)
+        *_, report = nvil.fit(
+            pair,
+            data,
+            estimator=NAMED_ESTIMATORS[estimator](),
+            optimiser=nvil.optimisers.adam(0.02, inference_ratio=1.0),
+            updates=600,
+            report_every=600,
+            validation=10,
+        )
+        before = nvil.evaluate(pair, data).bound
+        assert report.validation_bound > before + 0.3

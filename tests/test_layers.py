@@ -1,0 +1,163 @@
+"""Autoregressive and multinomial layers: masks, sampling, sparse rows and perplexity."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.stats
+
+import nvil
+from helpers import randomised
+from nvil import exact
+from nvil.layers import AutoregressiveBernoulli, Multinomial, affine, sample_in_blocks
+from nvil.sparse import device_rows
+
+pytestmark = pytest.mark.usefixtures("float64")
+LEVEL = 1e-4  # chi-square tests fail by chance once in ten thousand seeds; the seeds are fixed
+
+
+def plain_loop(margin, within):
+    """The definition: one unit after another."""
+    value = np.zeros_like(margin)
+    for j in range(margin.shape[1]):
+        value[:, j] = margin[:, j] + value[:, :j] @ within[:j, j] > 0
+    return value
+
+
+@pytest.mark.parametrize("units", [1, 31, 32, 33, 64, 150])
+def test_sampling_in_blocks_is_the_plain_loop(units):
+    random = np.random.default_rng(units)
+    margin = random.logistic(size=(40, units))
+    within = np.triu(random.normal(size=(units, units)), 1)
+    np.testing.assert_array_equal(
+        sample_in_blocks(jnp.asarray(margin), jnp.asarray(within)), plain_loop(margin, within)
+    )
+
+
+def autoregressive(units, inputs=2, seed=0):
+    layer = AutoregressiveBernoulli(affine(jax.random.key(0), inputs, units), jnp.zeros((units, units)), units)
+    return randomised(layer, seed)
+
+
+def test_a_unit_depends_only_on_those_before_it():
+    """Zeros of the Jacobian, although the stored weights are full."""
+    layer = autoregressive(6)
+    assert np.all(np.asarray(layer.within) != 0)
+    jacobian = jax.jacobian(lambda value: layer.logits(jnp.ones(2)) + value @ layer._masked())(jnp.full(6, 0.5))
+    np.testing.assert_array_equal(np.triu(jacobian), 0)  # logit j by value k: nothing for k >= j
+    assert np.all(jacobian[np.tril_indices(6, -1)] != 0)
+    gradient = jax.grad(lambda layer: layer.log_prob(jnp.ones(6), jnp.ones(2)))(layer)
+    np.testing.assert_array_equal(np.tril(gradient.within), 0)
+
+
+def test_an_autoregressive_layer_samples_its_distribution():
+    layer, cases = autoregressive(4), 20_000
+    context = jnp.broadcast_to(jnp.asarray([0.3, -0.8]), (cases, 2))
+    draws = eqx.filter_jit(layer.sample)(jax.random.key(0), context)
+    observed = np.bincount(np.asarray(draws @ jnp.asarray([8.0, 4.0, 2.0, 1.0]), int), minlength=16)
+    states = jnp.asarray(layer.support())
+    probability = jnp.exp(layer.log_prob(states, jnp.broadcast_to(context[:1], (16, 2))))
+    assert scipy.stats.chisquare(observed, np.asarray(probability) * cases).pvalue > LEVEL
+    mean, true_mean = layer.mean(context[:1])[0], probability @ states
+    assert np.all(np.abs(mean - true_mean) < 5 * 0.5 / np.sqrt(64))
+
+
+def test_samples_of_a_small_fdarn_match_its_enumerated_distribution():
+    pair, cases = randomised(nvil.fdarn(3, (3, 2), mean=np.full(3, 0.5)), 4), 20_000
+    x, _ = eqx.filter_jit(pair.model.sample)(jax.random.key(1), cases)
+    observed = np.bincount(np.asarray(x @ jnp.asarray([4.0, 2.0, 1.0]), int), minlength=8)
+    every_x = jnp.asarray(pair.model.visible_support())
+    probability = np.exp(exact.log_likelihood(pair.model, every_x, pair.model.support()))
+    assert scipy.stats.chisquare(observed, probability * cases).pvalue > LEVEL
+
+
+def test_an_untrained_autoregressive_layer_is_the_factorial_one():
+    factorial, autoregressive = (
+        nvil.sbn(5, (4,), inference=kind).inference for kind in ("factorial", "autoregressive")
+    )
+    x, h = jnp.ones((2, 5)), (jnp.asarray([[0.0, 1, 1, 0], [1, 0, 0, 1]]),)
+    np.testing.assert_allclose(factorial.log_prob(h, x), autoregressive.log_prob(h, x), rtol=1e-12)
+
+
+def test_multinomial_samples_have_the_right_lengths_and_frequencies():
+    layer = Multinomial(randomised(affine(jax.random.key(0), 2, 5), 1), 5, (3, 3, 8))
+    context = jnp.broadcast_to(jnp.asarray([0.5, -1.0]), (6000, 2))
+    counts = np.asarray(eqx.filter_jit(layer.sample)(jax.random.key(0), context))
+    lengths = counts.sum(axis=1)
+    assert set(lengths) == {3, 8}
+    assert scipy.stats.chisquare([np.sum(lengths == 3), np.sum(lengths == 8)], [4000, 2000]).pvalue > LEVEL
+    rate = np.asarray(jax.nn.softmax(layer.logits(context[0])))
+    assert scipy.stats.chisquare(counts.sum(axis=0), rate * counts.sum()).pvalue > LEVEL
+    np.testing.assert_allclose(layer.mean(context[0]), rate * 14 / 3, rtol=1e-12)
+
+
+def test_multinomial_log_prob_leaves_the_coefficient_out():
+    layer = Multinomial(randomised(affine(jax.random.key(0), 0, 3), 1), 3, (4,))
+    log_rate = np.asarray(jax.nn.log_softmax(layer.logits.bias))
+    np.testing.assert_allclose(
+        layer.log_prob(jnp.asarray([2.0, 0, 1]), jnp.zeros(0)), 2 * log_rate[0] + log_rate[2], rtol=1e-12
+    )
+    assert layer.log_prob(jnp.zeros(3), jnp.zeros(0)) == 0  # an empty document is certain, given its length
+
+
+@pytest.mark.parametrize("density", [0.0, 0.3])
+def test_sparse_rows_are_the_dense_ones(density):
+    matrix = scipy.sparse.random_array((20, 7), density=density, rng=np.random.default_rng(0)).tocsr()
+    rows = device_rows(matrix)
+    assert rows.shape == (20, 7)
+    picked = jnp.asarray([3, 19, 0, 3])
+    np.testing.assert_array_equal(rows[picked], matrix.toarray()[np.asarray(picked)])
+
+
+def test_training_on_sparse_counts_is_training_on_dense_ones():
+    counts = np.random.default_rng(0).poisson(0.7, (60, 6)).astype(np.float32)
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        trained = []
+        for data in (counts, scipy.sparse.csr_matrix(counts), scipy.sparse.csr_array(counts)):
+            pair = nvil.sbn(6, (3,), lengths=(4,), mean=counts.mean(0))
+            *_, report = nvil.fit(pair, data, updates=30, validation=10)
+            trained.append((report.validation_bound, np.asarray(report.state.params.model.layers[0].logits.weights)))
+    for other in trained[1:]:
+        assert other[0] == trained[0][0]
+        np.testing.assert_array_equal(other[1], trained[0][1])
+
+
+class Fixed:
+    """log P(x, h) - log Q(h | x) = -(2 words + 1) without any latents, to compute perplexities by hand."""
+
+    def sample(self, key, x):
+        return x[:, :1]
+
+    def contexts(self, x, h):
+        return (x,)
+
+    def log_prob(self, first, second):
+        return jnp.zeros((len(first), 1)) if first.shape[1] == 1 else -(2 * jnp.sum(first, -1, keepdims=True) + 1)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
+def test_perplexities_by_hand(kind):
+    documents = kind(np.array([[1.0, 0], [0, 0], [2, 2]]))
+    result = nvil.evaluate_documents(nvil.Pair(Fixed(), Fixed()), documents, samples=1)
+    np.testing.assert_allclose(result.perplexity, np.exp((3 / 1 + 9 / 4) / 2))  # mean over documents
+    np.testing.assert_allclose(result.corpus_perplexity, np.exp((3 + 9) / 5))  # mean over words
+    assert result.empty_documents == 1
+    np.testing.assert_allclose(result.evaluation.bound, -(3 + 1 + 9) / 3)
+
+
+def test_nothing_but_empty_documents_is_refused():
+    with pytest.raises(nvil.UsageError, match="every document is empty"):
+        nvil.evaluate_documents(nvil.Pair(Fixed(), Fixed()), np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize("lengths", [(), (0, 3)])
+def test_impossible_lengths_are_refused(lengths):
+    with pytest.raises(nvil.UsageError, match="lengths"):
+        nvil.sbn(3, (2,), lengths=lengths)
+
+
+def test_darn_of_documents_says_why_not():
+    with pytest.raises(nvil.UsageError, match="take fdarn"):
+        nvil.darn(3, (2,), lengths=(2,))
