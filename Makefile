@@ -23,6 +23,7 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/update_cost.py
+	$(BIN)/python benchmarks/layer_cost.py
 
 figures: $(READY)
 	$(BIN)/python docs/variance.py

@@ -174,14 +174,16 @@ class Multinomial(Layer):
 
 
 def sample_in_blocks(
-    margin: Float[Array, "cases units"], within: Float[Array, "units units"], block: int = 32
+    margin: Float[Array, "cases units"], within: Float[Array, "units units"], block: int | None = None
 ) -> Float[Array, "cases units"]:
     """The binary v with v_j = 1 where margin_j + sum_k<j v_k within_kj > 0, unit after unit.
 
     Within a block of units a loop adds one row of weights at a time; what a block does to the next ones is a matrix
-    product. The result is that of the plain loop over all units, 2 to 5 times sooner (`benchmarks/layer_cost.py`).
+    product. The result is that of the plain loop over all units, up to five times sooner (`benchmarks/layer_cost.py`,
+    which also chose the default size of a block).
     """
-    units = margin.shape[-1]
+    cases, units = margin.shape
+    block = block or (64 if cases <= 32 else 32)
     value = margin[:, :0]
     for begin in range(0, units, block):
         end = min(begin + block, units)

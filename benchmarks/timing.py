@@ -1,0 +1,86 @@
+"""What the benchmarks share: bare matrix products, whole updates, and fair turns on one core.
+
+Import this first: it pins the process to one core before any library counts them.
+"""
+
+import os
+
+os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[0]})
+
+import time
+from collections.abc import Callable, Iterable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nvil.contracts import trained
+from nvil.training import make_train_chunk, start
+
+ROUNDS, UPDATES, BASELINE_UNITS = 15, 100, 100
+
+
+def products(shapes: Iterable[tuple[int, int]], batch: int) -> Callable[[], None]:
+    """The products an update cannot do without: for every (inputs, outputs), forward and the weights' gradient."""
+    random = np.random.default_rng(0)
+    jobs = []
+    for inputs, outputs in shapes:
+        context, weights, delta = (
+            random.random(shape, np.float32) for shape in ((batch, inputs), (inputs, outputs), (batch, outputs))
+        )
+        jobs.append((context, weights, delta, np.empty_like(delta), np.empty_like(weights)))
+
+    def run() -> None:
+        for _ in range(UPDATES):
+            for context, weights, delta, forward, gradient in jobs:
+                np.matmul(context, weights, out=forward)
+                np.matmul(context.T, delta, out=gradient)
+
+    return run
+
+
+def weight_shapes(pair) -> list[tuple[int, int]]:
+    """The weight matrices of P, Q and the default baselines."""
+    matrices = [leaf.shape for leaf in jax.tree.leaves(trained(pair)) if leaf.ndim == 2 and leaf.shape[0]]
+    inputs = [layer.logits.weights.shape[0] for layer in pair.inference.layers]
+    return matrices + [(size, BASELINE_UNITS) for size in inputs]
+
+
+def update(pair, data, batch, optimiser, estimator) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Everything `nvil.fit` does in an update, and the optimiser's share of it alone."""
+    settings = {"estimator": estimator, "optimiser": optimiser, "batch_size": batch}
+    state = start(pair, data, seed=0, **settings)
+    chunk = make_train_chunk(**settings)
+
+    @jax.jit
+    def alone(params, optimiser_state, gradients):
+        def body(_, carry):
+            params, optimiser_state = carry
+            updates, optimiser_state = optimiser.update(gradients, optimiser_state, params)
+            return jax.tree.map(jnp.add, params, updates), optimiser_state
+
+        return jax.lax.fori_loop(0, UPDATES, body, (params, optimiser_state))
+
+    params = trained(state.params)
+    gradients = jax.tree.map(lambda leaf: jnp.full_like(leaf, 1e-3), params)
+    return (
+        lambda: jax.block_until_ready(chunk(state, data, UPDATES)),
+        lambda: jax.block_until_ready(alone(params, state.optimiser, gradients)),
+    )
+
+
+def fastest(*jobs: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
+    """Microseconds an update of each job, in its fastest round; the rounds of the jobs take turns."""
+    times = [[] for _ in jobs]
+    for job in jobs:
+        job()
+    for _ in range(rounds):
+        for job, own in zip(jobs, times, strict=True):
+            began = time.perf_counter()
+            job()
+            own.append((time.perf_counter() - began) / UPDATES * 1e6)
+    return [min(own) for own in times]
+
+
+def bits(cases: int, width: int):
+    return jnp.asarray(np.random.default_rng(0).integers(0, 2, (cases, width), np.uint8))
