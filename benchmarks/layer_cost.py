@@ -6,6 +6,10 @@ Columns as in `update_cost.py`; SGD throughout, batch 20. The second table times
 against the plain loop over units.
 """
 
+from timing import UPDATES, bits, fastest, products, update, weight_shapes
+
+# isort: split
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +19,6 @@ import nvil
 from nvil import optimisers
 from nvil.layers import sample_in_blocks
 from nvil.sparse import device_rows
-from timing import UPDATES, bits, fastest, products, update, weight_shapes  # first: pins the process to one core
 
 
 def documents(words: int):

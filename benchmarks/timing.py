@@ -4,7 +4,10 @@ Import this first: it pins the process to one core before any library counts the
 """
 
 import os
+import sys
 
+if "numpy" in sys.modules:
+    raise RuntimeError("import timing before NumPy, or its threads will not be pinned")
 os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[0]})
 
 import time

@@ -9,9 +9,12 @@ All are timed in turn, in one process on one core, and the ratio is that of the 
 - update: everything `nvil.fit` does in an update: drawing the minibatch, sampling, signals, gradients, optimiser.
 """
 
+from timing import bits, fastest, products, update, weight_shapes
+
+# isort: split
+
 import nvil
 from nvil import optimisers
-from timing import bits, fastest, products, update, weight_shapes  # first, because it pins the process to one core
 
 
 def main() -> None:
