@@ -13,6 +13,16 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 
+@pytest.fixture(autouse=True)
+def _bounded_compilations(request):
+    """Forget compiled functions now and then: each holds memory maps, of which a process may have only so many."""
+    yield
+    session = request.session
+    session.tests_done = getattr(session, "tests_done", 0) + 1
+    if session.tests_done % 20 == 0:
+        jax.clear_caches()
+
+
 @pytest.fixture
 def float64():
     """Exact tests are in double precision, and nothing may be promoted to it in silence (optax's Adam would be)."""

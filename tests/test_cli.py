@@ -359,6 +359,9 @@ def test_documents_from_counts_to_samples_and_codes(capsys):
     assert "unigram model" in out
     assert "55 training, 5 validation and 20 test cases of 12 words" in err
     assert all(word.split(":")[0][0] == "w" for word in Path("one/samples.txt").read_text().split())
+    run("sample", "one", "--count", "5", "--out", "some.npz")
+    assert scipy.sparse.load_npz("some.npz").shape == (5, 12)
+    capsys.readouterr()
     run("evaluate", "one", "--json")
     result = json.loads(capsys.readouterr().out)
     assert 1 < result["perplexity"] < 100

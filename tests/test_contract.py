@@ -80,12 +80,11 @@ def test_distributions_sum_to_one_and_the_bound_is_below_the_log_likelihood(mode
     assert np.all(bound < log_likelihood)
 
 
-@pytest.mark.parametrize("hidden", HIDDEN)
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("inference", INFERENCE)
 @pytest.mark.parametrize("model", MODELS)
-def test_the_expected_gradient_is_exact(model, inference, estimator, hidden):
-    pair = make_pair(model, inference, hidden)
+def test_the_expected_gradient_is_exact(model, inference, estimator):
+    pair = make_pair(model, inference, "two layers")
     x = jnp.asarray(pair.model.visible_support()[[5]])
     estimate, expectation = ESTIMATORS[estimator]
     params, state = started(estimate, pair, x)
@@ -102,10 +101,17 @@ def test_wake_sleep_with_more_cases_and_samples(cases, samples):
     assert_trees_close((result.mean.model, result.mean.inference), sleep_gradient(pair, x))
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("inference", INFERENCE)
-@pytest.mark.parametrize("model", MODELS)
-def test_every_combination_trains(model, inference, estimator):
+@pytest.mark.parametrize(
+    ("model", "inference", "estimator"),
+    [
+        ("sbn", "autoregressive", "reinforce"),
+        ("fdarn", "factorial", "nvil"),
+        ("darn", "autoregressive", "wake-sleep"),
+        ("sbn of documents", "factorial", "wake-sleep"),
+        ("fdarn of documents", "autoregressive", "nvil"),
+    ],
+)
+def test_the_family_learns(model, inference, estimator):
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
         make, more = MODELS[model]
         data = np.array([[2, 0, 0], [0, 1, 1]] * 30) if more else np.array([[1, 1, 0], [0, 1, 1]] * 30)

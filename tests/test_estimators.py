@@ -131,12 +131,18 @@ def test_variance_falls_as_techniques_are_added():
 
 def total_variance(estimator, pair, x):
     baselines, state = jax.jit(estimator.init)(jax.random.key(0), pair, x)
-    params = nvil.Parameters(*pair, baselines)
-    estimate = jax.jit(estimator.gradients)
-    for step in range(500):  # only baselines and statistics learn
-        gradients, state, _ = estimate(jax.random.key(step), params, x, state)
-        moved = jax.tree.map(lambda p, g: p + 0.05 * g, params.baselines, gradients.baselines)
-        params = params._replace(baselines=moved)
+
+    @jax.jit
+    def fitted(params, state):
+        def step(i, carry):  # only baselines and statistics learn
+            params, state = carry
+            gradients, state, _ = estimator.gradients(jax.random.fold_in(jax.random.key(1), i), params, x, state)
+            moved = jax.tree.map(lambda p, g: p + 0.01 * g, params.baselines, gradients.baselines)
+            return params._replace(baselines=moved), state
+
+        return jax.lax.fori_loop(0, 20_000, step, (params, state))
+
+    params, state = fitted(nvil.Parameters(*pair, baselines), state)
     result = exact.gradient_moments(estimator, params, x, state)
     return sum(float(jnp.sum(leaf)) for leaf in jax.tree.leaves(result.variance.inference))
 

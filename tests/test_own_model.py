@@ -144,7 +144,7 @@ def test_a_mixture_learns_its_components():
     patterns = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 0, 1]], np.uint8)
     data = np.repeat(patterns, 100, axis=0)
     pair = randomised(mixture(3, 5), 0)
-    *_, report = nvil.fit(pair, data, updates=3000, optimiser=nvil.optimisers.adam(0.02))
+    *_, report = nvil.fit(pair, data, updates=3000, optimiser=nvil.optimisers.adam(0.02, inference_ratio=0.2))
     x = jnp.asarray(patterns, float)
     log_likelihood = exact.log_likelihood(report.best.pair.model, x, pair.inference.support())
     assert float(jnp.mean(log_likelihood)) > -1.3  # -log 3 = -1.10 at best, factorial -3.08

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import equinox as eqx
 import jax
 import numpy as np
+import scipy.sparse
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -129,8 +130,9 @@ def sample(run: Positional[Path], count: int = 100, out: Path = Path("samples.pn
     """Draw samples from a trained model.
 
     A .png shows, for every sample, the probability of each pixel given the sampled latents. A .npz holds the samples
-    `x`, their means given the latents `mean`, and the latents `h1`, `h2`, ... A .txt, for documents, has one a line, as
-    its words with their counts.
+    `x`, their means given the latents `mean`, and the latents `h1`, `h2`, ...; for documents, instead of `x` and `mean`,
+    the counts as a sparse matrix for `scipy.sparse.load_npz`. A .txt, for documents, has one a line, as its words with
+    their counts.
 
     Args:
         run: The run's folder.
@@ -243,7 +245,9 @@ def draw(run: Run, count: int, out: Path, seed: int = 0) -> None:
     mean = np.asarray(model.mean(h))
     if out.suffix == ".npz":
         latents = {f"h{i}": np.asarray(values, np.uint8) for i, values in enumerate(h, 1)}
-        save_npz(out, {"x": np.asarray(x, np.uint16 if run.documents else np.uint8), "mean": mean, **latents})
+        save_npz(
+            out, {**(sparse_parts(x) if run.documents else {"x": np.asarray(x, np.uint8), "mean": mean}), **latents}
+        )
     elif out.suffix == ".txt":
         if not run.documents:
             raise UsageError(
@@ -254,6 +258,13 @@ def draw(run: Run, count: int, out: Path, seed: int = 0) -> None:
         raise UsageError(f"The cases of {run.folder} are not pictures; write samples to an .npz file instead.")
     else:
         pictures.save_grid(out, mean, run.image)
+
+
+def sparse_parts(counts: Any) -> dict[str, np.ndarray]:
+    """Word counts as `scipy.sparse.save_npz` lays them out, so that `load_npz` reads them."""
+    matrix: Any = scipy.sparse.csr_array(np.asarray(counts, np.int32))
+    parts = {name: getattr(matrix, name) for name in ("data", "indices", "indptr")}
+    return {**parts, "shape": np.array(matrix.shape), "format": np.array(b"csr")}
 
 
 def bags(counts: np.ndarray, vocabulary: tuple[str, ...] | None) -> Iterator[str]:

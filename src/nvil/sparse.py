@@ -25,7 +25,7 @@ class SparseRows(eqx.Module):
     def __getitem__(self, rows: Int[Array, " size"]) -> Float[Array, "size width"]:
         """The given rows, dense: the entries of each, padded to those of the fullest row, are added up in place."""
         begin, end = self.offsets[rows], self.offsets[rows + 1]
-        places = begin[:, None] + jnp.arange(self.longest)
+        places = begin[:, None] + jnp.arange(self.longest, dtype=begin.dtype)
         stored = places < end[:, None]
         places = jnp.minimum(places, len(self.values) - 1)
         values = jnp.where(stored, self.values[places], 0)
