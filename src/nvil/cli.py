@@ -131,8 +131,8 @@ def sample(run: Positional[Path], count: int = 100, out: Path = Path("samples.pn
 
     A .png shows, for every sample, the probability of each pixel given the sampled latents. A .npz holds the samples
     `x`, their means given the latents `mean`, and the latents `h1`, `h2`, ...; for documents, in place of `x` and
-    `mean`, the counts as a sparse matrix for `scipy.sparse.load_npz`. A .txt, for documents, has one a line, as its words with
-    their counts.
+    `mean`, the counts as a sparse matrix for `scipy.sparse.load_npz`. A .txt, for documents, has one a line, as its
+    words with their counts.
 
     Args:
         run: The run's folder.
