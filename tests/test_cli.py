@@ -247,7 +247,9 @@ def test_an_output_folder_that_is_a_file(capsys):
     assert Path("taken").read_text() == "mine"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; test_no_permission_as_another_user covers it")
+@pytest.mark.skipif(
+    os.geteuid() == 0, reason="root may write everywhere; test_no_write_permission_as_another_user covers it"
+)
 def test_no_write_permission(capsys):
     Path("locked").mkdir(mode=0o500)
     assert "there is no permission" in refused(capsys, "train", *TINY, "--out", "locked/run")
