@@ -19,7 +19,7 @@ def _bounded_compilations(request):
     yield
     session = request.session
     session.tests_done = getattr(session, "tests_done", 0) + 1
-    if session.tests_done % 20 == 0:
+    if session.tests_done % 40 == 0:
         jax.clear_caches()
 
 

@@ -11,11 +11,15 @@ vocabulary.txt     the words of a document model, one a line
 import dataclasses
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import equinox as eqx
+import jax
 
 import nvil
 from nvil import optimisers, storage, training
@@ -159,12 +163,22 @@ class Run:
         config = dataclasses.replace(config.resolved(), data=source, threshold=dataset.threshold)
         training.split_validation(dataset.train, config.validation, seed=config.seed)  # refused here if impossible
         run = Run(folder, config, dataset.train.shape[1], dataset.image, dataset.lengths, dataset.fingerprint)
-        if config.model == "darn" and run.documents:
-            run.build()  # says why not, before anything is written
+        run._check_size()
         if (folder / "config.toml").exists():
             Run.open(folder)._check_same(run)
         storage.writable_folder(folder)
         return run
+
+    def _check_size(self) -> None:
+        """Refuse, before anything is allocated or written, what cannot be built or fit in this machine's memory."""
+        shapes = eqx.filter_eval_shape(self.build)
+        needed = 16 * sum(leaf.size for leaf in jax.tree.leaves(shapes))  # parameters, gradients and Adam's two moments
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > memory:
+            raise UsageError(
+                f"This model needs about {needed / 1e9:.0f} GB to train, and the machine has {memory / 1e9:.0f}; "
+                "make --hidden smaller."
+            )
 
     def write_config(self, vocabulary: tuple[str, ...] | None) -> None:
         facts = {name: getattr(self, name) for name in ("visible", "image", "lengths", "fingerprint")}
