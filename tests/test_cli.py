@@ -309,10 +309,13 @@ def test_a_model_too_large_for_the_machine_is_refused_before_it_is_built(capsys)
 
 def test_ctrl_c_keeps_what_was_reported_and_the_same_command_goes_on():
     settings = ["--hidden", "4", "--updates", "1000000", "--report-every", "50", "--out", "run"]
-    command = [sys.executable, "-m", "nvil", "train", *settings]
     # A shell may have started the tests with SIGINT ignored, which a child would inherit.
-    restore = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=restore) as process:
+    code = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'nvil', *sys.argv[1:]])"
+    )
+    command = [sys.executable, "-c", code, "train", *settings]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
             if line.startswith("update 150 "):
                 process.send_signal(signal.SIGINT)
