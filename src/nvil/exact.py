@@ -15,17 +15,17 @@ from nvil.contracts import Estimator, Inference, Latents, Model, Pair, Parameter
 
 
 def model_log_prob(model: Model, x: Any, latents: Latents) -> Float[Array, "cases states"]:
-    """Log P(x, h) for every case and every latent state."""
+    """log P(x, h) for every case and every latent state."""
     return _for_every_state(lambda h: jnp.sum(model.log_prob(x, h), axis=-1), x, latents)
 
 
 def inference_log_prob(inference: Inference, x: Any, latents: Latents) -> Float[Array, "cases states"]:
-    """Log Q(h | x) for every case and every latent state."""
+    """log Q(h | x) for every case and every latent state."""
     return _for_every_state(lambda h: jnp.sum(inference.log_prob(h, x), axis=-1), x, latents)
 
 
 def log_likelihood(model: Model, x: Any, latents: Latents) -> Float[Array, " cases"]:
-    """Log P(x) = log sum_h P(x, h)."""
+    """log P(x) = log sum_h P(x, h)."""
     return jax.nn.logsumexp(model_log_prob(model, x, latents), axis=-1)
 
 

@@ -54,7 +54,7 @@ class Layer(eqx.Module):
     def log_prob(
         self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
     ) -> Float[Array, "*batch"]:
-        """Log P(value | context), one number a case."""
+        """log P(value | context), one number a case."""
 
     @abc.abstractmethod
     def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:

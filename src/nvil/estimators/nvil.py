@@ -48,7 +48,7 @@ class NVIL(Estimator):
         return self.transformation.init(psi_key, signals, pair.inference.contexts(x, h))
 
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Latents:
-        """H ~ Q(h | x), shape `(samples, cases, ...)`."""
+        """h ~ Q(h | x), shape `(samples, cases, ...)`."""
         return sample_latents(key, pair, x, self.samples)
 
     def gradients_from(self, draws: Latents, params: Parameters, x: Any, state: Any) -> tuple[Parameters, Any, Info]:

@@ -13,14 +13,14 @@ from nvil.contracts import Latents, Pair
 
 
 def sample_latents(key: Key[Array, ""], pair: Pair, x: Any, samples: int) -> Latents:
-    """H ~ Q(h | x), `samples` times for every case."""
+    """h ~ Q(h | x), `samples` times for every case."""
     return for_every_sample(lambda key: pair.inference.sample(key, x), jax.random.split(key, samples))
 
 
 def log_probs(
     pair: Pair, x: Any, h: Latents
 ) -> tuple[Float[Array, "samples cases terms"], Float[Array, "samples cases layers"]]:
-    """Log P(x, h) and log Q(h | x), term by term, for every sample; what depends on x alone is computed once."""
+    """log P(x, h) and log Q(h | x), term by term, for every sample; what depends on x alone is computed once."""
     log_p = for_every_sample(lambda h: pair.model.log_prob(x, h), h)
     log_q = for_every_sample(lambda h: pair.inference.log_prob(h, x), h)
     return log_p, log_q
