@@ -18,7 +18,7 @@ import scipy.sparse
 import nvil
 from nvil import optimisers
 from nvil.layers import sample_in_blocks
-from nvil.sparse import device_rows
+from nvil.rows import on_device
 
 
 def documents(words: int):
@@ -27,7 +27,7 @@ def documents(words: int):
     rate = 1 / np.arange(1, words + 1)
     columns = np.concatenate([random.choice(words, 75, replace=False, p=rate / rate.sum()) for _ in range(2000)])
     indptr = np.arange(0, 2000 * 75 + 1, 75)
-    return device_rows(scipy.sparse.csr_array((np.ones(len(columns)), columns, indptr), shape=(2000, words)))
+    return on_device(scipy.sparse.csr_array((np.ones(len(columns)), columns, indptr), shape=(2000, words)))
 
 
 def plain_loop(margin, within):

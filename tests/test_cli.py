@@ -175,7 +175,7 @@ BAD_FILES = {
     "archive.npy": (npz_bytes(), "its name should end in .npz"),
     "array.npz": (npy_bytes(np.zeros((2, 2))), "its name should end in .npy"),
     "complex.npy": (npy_bytes(np.zeros((2, 2), complex)), "numbers are needed"),
-    "table.xls": (b"", "its name should end in .npy, .npz, .csv"),
+    "table.xls": (b"", "it should be one of .npy, .npz, .csv, .tsv"),
     "grey.csv": (b"0,1\n0,0.5\n", "first 0.5 at row 1, column 1 (from 0); say how to make them binary with --binarize"),
     "nan.csv": (b"0,1\nnan,1\n", "not a finite number, at row 1, column 0"),
 }
@@ -222,7 +222,7 @@ def test_bad_arrays_get_one_clear_sentence(array, message, capsys):
         (("--seed", "-1"), "--seed must be at least 0"),
         (("--seed", str(2**70)), "is too large"),
         (("--updates", str(10**10)), "is too large"),
-        (("--binarize", "threshold"), "binary as it comes"),
+        (("--binarize", "threshold"), "no grey levels to binarize"),
         (("--threshold", "3"), "--threshold needs --binarize threshold"),
         (("--data", "x.npy", "--binarize", "threshold", "--threshold", "inf"), "must be a finite number"),
         (("--validation", "1500"), "Cannot hold out 1500 validation cases of 1500"),
@@ -378,8 +378,8 @@ def test_documents_from_counts_to_samples_and_codes(capsys):
     assert "take fdarn" in refused_after(
         capsys, "train", "--data", "split.npz", "--model", "darn", *settings, "--out", "two"
     )
-    np.save("bits.npy", np.zeros((3, 12)))
-    assert "trained on word counts" in refused_after(capsys, "encode", "one", "--data", "bits.npy")
+    np.save("halves.npy", np.full((3, 12), 0.5))
+    assert "should hold word counts" in refused_after(capsys, "encode", "one", "--data", "halves.npy")
 
 
 @pytest.mark.parametrize("value", [-1.0, 0.5, np.nan])

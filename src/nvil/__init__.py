@@ -2,7 +2,7 @@
 
 from importlib.metadata import version as _version
 
-from nvil import exact, layers, optimisers
+from nvil import data, exact, layers, optimisers
 from nvil.contracts import Estimator, Inference, Model, Pair, Parameters
 from nvil.errors import TrainingError, UsageError
 from nvil.estimators import nvil, reinforce, wake_sleep
@@ -27,6 +27,7 @@ __all__ = [
     "UsageError",
     "chain",
     "darn",
+    "data",
     "evaluate",
     "evaluate_documents",
     "exact",

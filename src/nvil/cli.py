@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from json import dumps as to_json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import equinox as eqx
 import jax
@@ -22,8 +22,8 @@ from nvil import data, pictures, storage
 from nvil.errors import TrainingError, UsageError
 from nvil.evaluation import BLOCK, Evaluation, as_float, evaluate, evaluate_documents
 from nvil.models import chain
+from nvil.rows import dense_blocks
 from nvil.runs import Config, Run
-from nvil.sparse import dense_rows
 from nvil.training import Report
 
 stderr = Console(stderr=True, highlight=False)
@@ -56,9 +56,11 @@ def train(
     out = Path("runs", name) if out is None else out
     dataset = config.load_data()
     run = Run.create(out, config, dataset)
+    validation_cases = config.validation if dataset.validation is None else dataset.validation.shape[0]
+    train_cases = dataset.train.shape[0] - (config.validation if dataset.validation is None else 0)
     with progress(run, quiet) as show:
         show.text(
-            f"{dataset.name}: {dataset.train.shape[0] - config.validation} training, {config.validation} validation "
+            f"{dataset.name}: {train_cases} training, {validation_cases} validation "
             f"and {dataset.test.shape[0]} test cases of {run.visible} {'words' if run.documents else 'binary units'}"
             + (f" ({dataset.note})" if dataset.note else "")
         )
@@ -183,11 +185,43 @@ def encode(
     print(out)
 
 
+def data_sets(action: Positional[Literal["list", "fetch"]], name: Positional[str | None] = None) -> None:
+    """List the named data sets, or fetch one.
+
+    A file in the folder $NVIL_DATA, or in a folder named like the data set in it, is taken first; what is not there is
+    downloaded to a cache folder and checked.
+
+    Examples:
+      nvil data list
+      nvil data fetch binarized-mnist
+
+    Args:
+        action: list them, or fetch one.
+        name: Of the data set to fetch.
+
+    """
+    if action == "list":
+        for name, entry in data.NAMED.items():
+            print(f"{name:20} {entry.cases} cases, {entry.variables}")
+            print(f"{'':20} split: {entry.split}")
+            here = "on this machine" if entry.here() else f"not on this machine (download: {entry.download})"
+            print(f"{'':20} {entry.origin}; {here}")
+        return
+    if name is None:
+        raise UsageError("Which one? Give a name that `nvil data list` shows.")
+    data.choose("data set", name, data.NAMED)
+    contents = data.NAMED[name].load()
+    for split, rows in contents.splits.items():
+        print(f"{split:10} {rows.shape[0]:>8} cases of {rows.shape[1]} variables")
+    print(f"next       nvil train --data {name}")
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "evaluate": evaluate_run,
     "sample": sample,
     "encode": encode,
+    "data": data_sets,
 }
 
 
@@ -228,14 +262,8 @@ def standard_error(result: Evaluation) -> str:
 
 def cases_of(run: Run, path: Path) -> data.Cases:
     """The cases of a file, made binary as the run's own data was."""
-    config = run.config
-    return data.load_cases(
-        path,
-        visible=run.visible,
-        documents=run.documents,
-        binarize=config.binarize,
-        threshold=config.threshold,
-    )
+    kind = "counts" if run.documents else "binary"
+    return data.load_cases(path, run.config.choices(), visible=run.visible, kind=kind, vocabulary=run.vocabulary())
 
 
 def draw(run: Run, count: int, out: Path, seed: int = 0) -> None:
@@ -286,9 +314,9 @@ def encoded(run: Run, cases: data.Cases, samples: int, seed: int) -> dict[str, n
         return inference.mean(x, inference.sample(key, x))
 
     blocks = []
-    for start in range(0, cases.shape[0], BLOCK):
-        x = as_float(dense_rows(cases[start : start + BLOCK]))
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), start), samples)
+    for i, rows in enumerate(dense_blocks(cases, BLOCK)):
+        x = as_float(rows)
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), i), samples)
         drawn = [means(x, key) for key in keys]
         blocks.append([np.mean(layer, axis=0) for layer in zip(*drawn, strict=True)])
     layers = zip(*blocks, strict=True)

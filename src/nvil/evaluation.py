@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Pair
 from nvil.errors import UsageError
-from nvil.sparse import dense_rows
+from nvil.rows import as_rows, dense_blocks, row_sums
 
 BLOCK = 500
 
@@ -55,7 +55,7 @@ class DocumentEvaluation(NamedTuple):
 
 def evaluate_documents(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> DocumentEvaluation:
     """Estimate the bound and the perplexities of a document model on rows of word counts."""
-    lengths = np.asarray(x.sum(axis=1), float).ravel()
+    lengths = row_sums(x).astype(float)
     if not np.any(lengths > 0):
         raise UsageError("There are no words to evaluate: every document is empty.")
     means, variances = case_bounds(pair, x, samples=samples, key=jax.random.key(seed))
@@ -83,13 +83,13 @@ def case_bounds(
     """For every case, the mean and the variance over samples of log P(x, h) - log Q(h | x)."""
     if samples < 1:
         raise UsageError(f"The bound needs at least 1 sample, not {samples}.")
+    x = as_rows(x)
     cases = x.shape[0]
     if cases == 0:
         raise UsageError("There are no cases to evaluate.")
     block = min(BLOCK, cases)
     parts = []
-    for i, start in enumerate(range(0, cases, block)):
-        rows = dense_rows(x[start : start + block])
+    for i, rows in enumerate(dense_blocks(x, block)):
         # The last block is padded to the same shape, so that nothing compiles twice.
         padded = np.concatenate([rows, np.repeat(rows[-1:], block - len(rows), axis=0)])
         mean, variance = _block_bounds(pair, padded, samples, jax.random.fold_in(key, i))

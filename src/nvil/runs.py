@@ -24,12 +24,12 @@ import jax
 import nvil
 from nvil import optimisers, storage, training
 from nvil.contracts import Pair
-from nvil.data import NAMED, Cases, Dataset, load
+from nvil.data import NAMED, Cases, Choices, Dataset, load
 from nvil.errors import UsageError, choose
 from nvil.estimators import nvil as nvil_estimator
 from nvil.estimators import reinforce, wake_sleep
 from nvil.models import WITHIN, darn, fdarn, sbn
-from nvil.sparse import mean_row
+from nvil.rows import mean_row
 
 MODELS = {"sbn": sbn, "fdarn": fdarn, "darn": darn}
 ESTIMATORS = {"nvil": nvil_estimator, "wake-sleep": wake_sleep, "reinforce": reinforce}
@@ -44,7 +44,8 @@ class Config:
     """What defines a run; with these, on the same machine, it gives the same bits."""
 
     data: str = "digits"
-    """A named set (digits) or a file (.npy, .npz, .csv) with one case a row."""
+    """A named set (see: nvil data list), a file with one case a row (.npy, .npz, .csv, .tsv, .amat, idx, .svmlight,
+    .mtx, docword.*.txt), or text: a folder of files, a .tar of them, or a .txt with a document a line."""
     model: str = "sbn"
     """sbn (sigmoid belief network), fdarn (autoregressive latents) or darn (autoregressive latents and visibles)."""
     hidden: tuple[int, ...] = (100, 50)
@@ -66,15 +67,26 @@ class Config:
     samples: int = 1
     """Samples from the inference network for every case of a minibatch."""
     validation: int = 100
-    """Training cases held out to keep the best parameters by; 0 keeps the last."""
+    """Training cases held out to keep the best parameters by; 0 keeps the last. Some data sets bring their own."""
     report_every: int = 1000
     """Updates between reports and looks at the validation bound."""
     seed: int = 0
     """Of weights, minibatches, samples and the validation split."""
-    binarize: str = "none"
-    """How values other than 0 and 1 become binary: none refuses them; threshold: on from --threshold up."""
+    values: str = "auto"
+    """What the data's values are: binary, counts (of words), or auto, which takes what is unambiguous."""
+    binarize: str | None = None
+    """How grey levels become binary: threshold; stochastic, each draw anew with the grey level as probability; or none,
+    which refuses them. Without it, stochastic for named sets with grey levels and none for files."""
     threshold: float | None = None
-    """In the data's own units; without it, halfway between the smallest and the largest value."""
+    """On from this value up, in the data's own units; without it, halfway between the smallest and the largest."""
+    white: float | None = None
+    """For stochastic: the value that is certainly on; without it, 1 for values up to 1, 255 for values up to 255."""
+    words: int = 10_000
+    """Of text: how many words to count, the most frequent."""
+    stop_words: str = "none"
+    """Of text: english leaves its most common words out."""
+    first_index: int = 1
+    """Of svmlight files: the index of the first column, 1 or 0."""
 
     def resolved(self) -> "Config":
         """Check every choice and fill in what depends on others."""
@@ -82,13 +94,7 @@ class Config:
         choose("estimator", self.estimator, ESTIMATORS)
         choose("optimiser", self.optimiser, OPTIMISERS)
         choose("inference network", self.inference, WITHIN)
-        choose("binarization", self.binarize, ("none", "threshold"))
-        if self.threshold is not None and self.binarize == "none":
-            raise UsageError("--threshold needs --binarize threshold.")
-        if self.threshold is not None and not math.isfinite(self.threshold):
-            raise UsageError(f"--threshold must be a finite number, not {self.threshold}.")
-        if self.binarize != "none" and self.data in NAMED:
-            raise UsageError(f"The data set {self.data!r} is binary as it comes; --binarize is for files.")
+        self.choices().checked()
         for name, least in (
             ("updates", 1),
             ("batch_size", 1),
@@ -116,8 +122,12 @@ class Config:
                 raise UsageError(f"--{name} must be a positive number, not {value}.")
         return dataclasses.replace(self, learning_rate=rate, inference_ratio=ratio)
 
+    def choices(self) -> Choices:
+        """What was said about the data."""
+        return Choices(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Choices)})
+
     def load_data(self) -> Dataset:
-        return load(self.data, binarize=self.binarize, threshold=self.threshold)
+        return load(self.data, self.choices())
 
     def settings(self) -> dict[str, Any]:
         """The arguments of `training.fit` and `training.start`."""
@@ -160,8 +170,9 @@ class Run:
         """Make the folder of a new run, or open it again to go on with the run it holds."""
         # The whole path, so that the run can be evaluated from any folder.
         source = config.data if config.data in NAMED else str(Path(config.data).resolve())
-        config = dataclasses.replace(config.resolved(), data=source, threshold=dataset.threshold)
-        training.split_validation(dataset.train, config.validation, seed=config.seed)  # refused here if impossible
+        config = dataclasses.replace(config.resolved(), data=source, **dataclasses.asdict(dataset.choices))
+        if dataset.validation is None:
+            training.split_validation(dataset.train, config.validation, seed=config.seed)  # refused here if impossible
         run = Run(folder, config, dataset.train.shape[1], dataset.image, dataset.lengths, dataset.fingerprint)
         run._check_size()
         if (folder / "config.toml").exists():
@@ -233,7 +244,7 @@ class Run:
             dataset.train,
             **settings,
             updates=self.config.updates,
-            validation=self.config.validation,
+            validation=self.config.validation if dataset.validation is None else dataset.validation,
             report_every=self.config.report_every,
             state=state,
             best=best,
@@ -310,7 +321,7 @@ class Run:
     def vocabulary(self) -> tuple[str, ...] | None:
         """The words of a document model, where its data names them."""
         path = self.folder / "vocabulary.txt"
-        return tuple(path.read_text(encoding="utf-8").splitlines()) if path.exists() else None
+        return tuple(path.read_text(encoding="utf-8").split("\n")[:-1]) if path.exists() else None
 
     def split(self, name: str) -> Cases:
         """The training or test cases of the run's data."""

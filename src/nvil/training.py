@@ -21,8 +21,8 @@ from nvil import optimisers
 from nvil.contracts import Estimator, Info, Pair, Parameters, SignalInfo, trained
 from nvil.errors import TrainingError, UsageError
 from nvil.estimators import nvil
-from nvil.evaluation import as_float, evaluate
-from nvil.sparse import device_rows
+from nvil.evaluation import evaluate
+from nvil.rows import InOrder, as_rows, fixed, on_device, select, take
 
 
 class TrainState(NamedTuple):
@@ -74,9 +74,12 @@ class Report:
         )
 
 
-def minibatch(key: Key[Array, ""], data: Any, size: int) -> Float[Array, "size ..."]:
-    """Training cases drawn at random with replacement (Section 4.1)."""
-    return as_float(data[jax.random.randint(key, (size,), 0, data.shape[0])])
+def minibatch(key: Key[Array, ""], data: Any, size: int, step: Int[Array, ""] | int = 0) -> Float[Array, "size ..."]:
+    """Training cases drawn at random with replacement (Section 4.1), or the next ones of a stream."""
+    draw_key = jax.random.fold_in(key, 1)
+    if isinstance(data, InOrder):
+        return take(data.data, (step - data.first) * size + jnp.arange(size), draw_key)
+    return take(data, jax.random.randint(key, (size,), 0, data.shape[0]), draw_key)
 
 
 def start(
@@ -90,7 +93,7 @@ def start(
 ) -> TrainState:
     """The state before the first update."""
     root, data_key, init_key = jax.random.split(jax.random.key(seed), 3)
-    x = minibatch(data_key, device_rows(data), batch_size)
+    x = minibatch(data_key, on_device(data), batch_size)
     baselines, estimator_state = eqx.filter_jit(estimator.init)(init_key, pair, x)
     params = Parameters(*pair, baselines)
     optimiser_state = optimiser.init(trained(params))
@@ -107,7 +110,7 @@ def train_step(
 ) -> tuple[TrainState, Info, Parameters]:
     """One update: `(new state, info, gradients)`. Pure; all its randomness comes from the state's key and step."""
     data_key, draw_key = jax.random.split(jax.random.fold_in(state.key, state.step))
-    x = minibatch(data_key, data, batch_size)
+    x = minibatch(data_key, data, batch_size, state.step)
     gradients, estimator_state, info = estimator.gradients(draw_key, state.params, x, state.estimator)
     # The gradients point uphill and optax walks downhill.
     descent = jax.tree.map(jnp.negative, trained(gradients))
@@ -186,7 +189,7 @@ def fit(
     **Arguments:**
 
     - `pair`: from `sbn`, or any `Pair(model, inference)` that meets `nvil.contracts`.
-    - `data`: one case a row; an array or a SciPy sparse matrix.
+    - `data`: one case a row; an array, a data frame, a SciPy sparse matrix, or rows from `nvil.data`.
     - `estimator`: `nvil()` by default.
     - `optimiser`: `optimisers.adam()` by default; `optimisers.sgd()` is the paper's.
     - `updates`: in all, those of a resumed `state` included.
@@ -215,9 +218,8 @@ def fit(
     ):
         if value < least:
             raise UsageError(f"{name} must be at least {least}, not {value}.")
-    data = data if hasattr(data, "shape") else np.asarray(data)
     data, held_out = split_validation(data, validation, seed=seed)
-    data = device_rows(data)
+    data = on_device(data)
     settings = {"estimator": estimator, "optimiser": optimiser, "batch_size": batch_size}
     current = start(pair, data, seed=seed, **settings) if state is None else state
     train_chunk = make_train_chunk(**settings)
@@ -265,13 +267,14 @@ class DivergedError(TrainingError):
 
 def split_validation(data: Any, validation: int | Any, *, seed: int) -> tuple[Any, Any]:
     """Take `validation` random cases out of `data`: `(training cases, validation cases)`."""
+    data = as_rows(data)
     if not isinstance(validation, int | np.integer):
-        return data, np.asarray(validation)
+        return data, fixed(as_rows(validation), seed)
     cases = data.shape[0]
     if not 0 <= validation < cases:
         raise UsageError(f"Cannot hold out {validation} validation cases of {cases}; leave at least one to train on.")
     order = np.random.default_rng(seed).permutation(cases)
-    return data[np.sort(order[validation:])], data[np.sort(order[:validation])]
+    return select(data, np.sort(order[validation:])), fixed(select(data, np.sort(order[:validation])), seed)
 
 
 def _norms(gradients: Parameters) -> Float[Array, "3"]:

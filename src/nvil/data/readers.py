@@ -1,0 +1,473 @@
+"""Files of data, by what their names end in. A file that cannot be right ends in one clear sentence."""
+
+import contextlib
+import dataclasses
+import gzip
+import lzma
+import math
+import os
+import re
+import struct
+import tarfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.io
+import scipy.sparse
+
+from nvil.data import text
+from nvil.errors import UsageError, choose
+from nvil.rows import SparseRows, sparse_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """What the user says about the data where it does not say so itself.
+
+    - `values`: "binary", "counts" (of words), or "auto", which takes what is unambiguous.
+    - `binarize`: how grey levels become binary: "threshold", "stochastic" (every draw anew) or "none".
+    - `threshold`: on from this value up; by default halfway between the smallest and the largest.
+    - `white`: for stochastic binarization, the value that is certainly on; by default 1 for values up to 1, else 255.
+    - `words`, `stop_words`: of text, the size of the vocabulary, and "english" to leave those out, or "none".
+    - `first_index`: of svmlight files, 1 or 0.
+    """
+
+    values: str = "auto"
+    binarize: str | None = None
+    threshold: float | None = None
+    white: float | None = None
+    words: int = 10_000
+    stop_words: str = "none"
+    first_index: int = 1
+
+    def checked(self) -> "Choices":
+        choose("kind of values", self.values, ("auto", "binary", "counts"))
+        choose("list of stop words", self.stop_words, ("none", "english"))
+        if self.binarize is not None:
+            choose("binarization", self.binarize, ("none", "threshold", "stochastic"))
+        for name, binarize in (("threshold", "threshold"), ("white", "stochastic")):
+            value = getattr(self, name)
+            if value is not None and self.binarize != binarize:
+                raise UsageError(f"--{name} needs --binarize {binarize}.")
+            if value is not None and not math.isfinite(value):
+                raise UsageError(f"--{name} must be a finite number, not {value}.")
+        if self.white is not None and self.white <= 0:
+            raise UsageError(f"--white must be above 0, not {self.white}.")
+        if self.values == "counts" and self.binarize not in (None, "none"):
+            raise UsageError("--values counts and --binarize do not go together.")
+        if self.words < 1 or self.first_index not in (0, 1):
+            raise UsageError("--words must be at least 1, and --first-index 0 or 1.")
+        return self
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What a file holds: `{"all": rows}`, or `{"train": ..., "test": ...}` (and `"validation"`) where it says so."""
+
+    splits: dict[str, Any]
+    vocabulary: tuple[str, ...] | None = None
+    note: str = ""
+
+
+FORMATS = (
+    ".npy, .npz, .csv, .tsv, .amat, idx, .svm or .svmlight, .mtx, docword.*.txt, .txt (a document a line), .tar of "
+    "texts (all but .npz also with .gz), or a folder of texts"
+)
+
+
+def read(
+    path: Path,
+    choices: Choices | None = None,
+    *,
+    width: int | None = None,
+    vocabulary: tuple[str, ...] | None = None,
+) -> Contents:
+    """The contents of a file or folder; text is counted in the words of `vocabulary` where one is given.
+
+    `width` is the number of columns that a trained model expects, for formats that do not say how wide they are.
+    """
+    if not path.exists():
+        raise UsageError(f"There is no file {path}.")
+    reader = _reader(path)
+    try:
+        contents = reader(path, choices or Choices(), width, vocabulary)
+    except UsageError:
+        raise
+    except (MemoryError, OverflowError) as error:
+        raise UsageError(f"Cannot read {path}: it claims to hold more than fits in memory.") from error
+    except READ_ERRORS as error:
+        raise UsageError(f"Cannot read {path}: {one_line(error)}.") from error
+    splits = {
+        name: _checked(rows, path if name == "all" else f"{path} ({name})") for name, rows in contents.splits.items()
+    }
+    widths = {rows.shape[1] for rows in splits.values()}
+    if len(widths) > 1:
+        raise UsageError(f"The arrays of {path} have different numbers of columns: {sorted(widths)}.")
+    words = contents.vocabulary
+    if words is not None and len(words) != min(widths):
+        raise UsageError(f"{path} has {min(widths)} columns but {len(words)} words in its vocabulary.")
+    return dataclasses.replace(contents, splits=splits)
+
+
+READ_ERRORS = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    NotImplementedError,
+    SyntaxError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    tarfile.TarError,
+    struct.error,
+)
+"""What the libraries below raise on damaged files."""
+
+
+def _reader(path: Path) -> Callable[..., Contents]:
+    if path.is_dir():
+        return _read_matrix_folder if (path / "offsets.npy").exists() else _read_text_folder
+    name = path.name.lower()
+    if re.search(r"\.(tar|tgz)(\.gz|\.bz2|\.xz)?$", name):
+        return _read_text_archive
+    plain = name.removesuffix(".gz")
+    if re.search(r"[.-]idx\d?(-ubyte)?$", plain):
+        return _read_idx
+    if plain.startswith("docword") and plain.endswith(".txt"):
+        return _read_bag_of_words
+    suffix = Path(plain).suffix
+    if suffix == ".npz" and plain != name:
+        suffix = ".gz"
+    if suffix not in READERS:
+        raise UsageError(f"Cannot tell what kind of data {path} is; it should be one of {FORMATS}.")
+    return READERS[suffix]
+
+
+def _checked(rows: Any, where: Path | str) -> Any:
+    """Numbers, at least one case of at least one value; sparse matrices become `SparseRows`."""
+    if scipy.sparse.issparse(rows) or isinstance(rows, SparseRows):
+        if 0 in rows.shape:
+            raise UsageError(f"{where} is empty: its shape is {rows.shape}.")
+        return rows if isinstance(rows, SparseRows) else sparse_rows(rows)
+    if not (np.issubdtype(rows.dtype, np.integer) or np.issubdtype(rows.dtype, np.floating) or rows.dtype == bool):
+        raise UsageError(f"{where} holds {rows.dtype} values; numbers are needed.")
+    if rows.ndim < 2:
+        raise UsageError(f"{where} has shape {rows.shape}; one case a row is needed.")
+    if rows.size == 0:
+        raise UsageError(f"{where} is empty: its shape is {rows.shape}.")
+    return rows.reshape(len(rows), -1)
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """The bytes of a file, decompressed where its name ends in .gz."""
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        yield file
+
+
+def _whole(path: Path) -> bytes:
+    """All bytes of a file; one that unpacks to more than half the memory is refused before it does harm."""
+    limit = physical_memory() // 2
+    with opened(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise MemoryError
+    return content
+
+
+def physical_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _read_npy(path: Path, *_: Any) -> Contents:
+    if path.suffix == ".gz":
+        with opened(path) as file:
+            return Contents({"all": np.lib.format.read_array(file, allow_pickle=False)})
+    # Mapped, so that a header that promises more than the file holds is found out at once.
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise UsageError(f"Cannot read {path}: it is an archive, so its name should end in .npz.")
+    return Contents({"all": array})
+
+
+def _read_npz(path: Path, *_: Any) -> Contents:
+    with path.open("rb") as file:
+        if file.read(6) == b"\x93NUMPY":
+            raise UsageError(f"Cannot read {path}: it is an array, so its name should end in .npy.")
+    with zipfile.ZipFile(path) as archive:
+        if sum(entry.file_size for entry in archive.infolist()) > physical_memory():
+            raise MemoryError
+    with np.load(path, allow_pickle=False) as arrays:
+        names = set(arrays.files)
+        words = tuple(map(str, arrays["vocab"].ravel().tolist())) if "vocab" in names else None
+        if {"data", "indices", "indptr", "shape"} <= names:
+            return Contents({"all": _sparse(arrays, "", tuple(map(int, arrays["shape"].tolist())))}, words)
+        parts = ("data", "indices", "indptr")
+        if {f"{split}_{part}" for split in ("train", "test") for part in parts} <= names:
+            width = len(words) if words else 1 + max(int(arrays[f"{s}_indices"].max()) for s in ("train", "test"))
+            rows = {s: _sparse(arrays, f"{s}_", (len(arrays[f"{s}_indptr"]) - 1, width)) for s in ("train", "test")}
+            return Contents(rows, words)
+        if {"train", "test"} <= names:
+            return Contents({s: arrays[s] for s in ("train", "test", "validation") if s in names})
+        if len(names) == 1:
+            return Contents({"all": arrays[names.pop()]})
+    found = ", ".join(sorted(names)) or "nothing"
+    raise UsageError(f"{path} should hold one array, or two named train and test; it holds {found}.")
+
+
+def _sparse(arrays: Any, prefix: str, shape: tuple[int, ...]) -> Any:
+    data, indices, indptr = (arrays[f"{prefix}{part}"] for part in ("data", "indices", "indptr"))
+    if data.dtype.kind not in "biuf" or any(part.dtype.kind not in "iu" for part in (indices, indptr)):
+        raise ValueError("its parts are not numbers")
+    if len(shape) != 2 or max(shape) > 2**31 or len(indptr) != shape[0] + 1:
+        raise ValueError(f"its shape {shape} does not fit its {len(indptr)} row ends")
+    matrix = scipy.sparse.csr_array((data, indices, indptr), shape=shape)
+    matrix.check_format(full_check=True)
+    return matrix
+
+
+def _read_csv(path: Path, *_: Any) -> Contents:
+    return _read_table(path, "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ",")
+
+
+def _read_amat(path: Path, *_: Any) -> Contents:
+    """Numbers with spaces between them, a case a line."""
+    content = _whole(path)
+    bits = _plain_bits(content)
+    return _read_table(path, None) if bits is None else Contents({"all": bits})
+
+
+def _plain_bits(content: bytes) -> np.ndarray | None:
+    """Lines of `0 1 0 ... 1` of one length, a hundred times as fast as a general parser; None for anything else."""
+    line = content.find(b"\n") + 1
+    if line < 2 or len(content) % line:
+        return None
+    table = np.frombuffer(content, np.uint8).reshape(-1, line)
+    separators, bits = table[:, 1::2], table[:, 0::2] ^ ord("0")
+    if line % 2 or bits.max() > 1 or np.any(separators[:, :-1] != ord(" ")) or np.any(separators[:, -1] != ord("\n")):
+        return None
+    return bits
+
+
+def _read_table(path: Path, delimiter: str | None) -> Contents:
+    with opened(path) as file:
+        lines = (line.decode("utf-8-sig" if i == 0 else "utf-8") for i, line in enumerate(file))
+        blank, first = next(((i, line) for i, line in enumerate(lines) if line.strip()), (0, ""))
+    if not first:
+        raise UsageError(f"{path} is empty.")
+    try:
+        [float(cell) for cell in first.split(delimiter)]
+        header = blank
+    except ValueError:
+        header = blank + 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a header and nothing else is a warning to NumPy
+        try:
+            table = np.loadtxt(path, delimiter=delimiter, skiprows=header, ndmin=2, encoding="utf-8-sig", comments=None)
+        except UserWarning as error:
+            raise ValueError("there is nothing below its header") from error
+    return Contents({"all": table})
+
+
+IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+
+
+def _read_idx(path: Path, *_: Any) -> Contents:
+    """The format of MNIST: two zero bytes, type, number of dimensions, their sizes, then the values."""
+    content = _whole(path)
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in IDX_TYPES:
+        raise ValueError("it does not begin as an idx file does")
+    header = 4 + 4 * content[3]
+    if len(content) < header:
+        raise ValueError("it ends within its header")
+    shape = struct.unpack(f">{content[3]}I", content[4:header])
+    dtype = np.dtype(IDX_TYPES[content[2]])
+    promised = header + dtype.itemsize * int(np.prod([1, *shape], dtype=object))
+    if len(content) != promised:
+        raise ValueError(f"its header promises {promised} bytes and it has {len(content)}")
+    return Contents(
+        {"all": np.frombuffer(content, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))}
+    )
+
+
+def _read_svmlight(path: Path, choices: Choices, width: int | None, _: Any) -> Contents:
+    """Lines of `label index:value ...`; labels are left out."""
+    from sklearn.datasets import load_svmlight_file
+
+    zero_based = choices.first_index == 0
+    try:
+        matrix: Any = load_svmlight_file(str(path), n_features=width, zero_based=zero_based)[0]  # pyright: ignore
+    except ValueError as error:
+        if "zero-based" in str(error) or "index 0" in str(error):
+            raise UsageError(f"{path} has an index 0, and svmlight files count from 1; say --first-index 0.") from error
+        raise
+    if matrix.shape[1] > 2**31:
+        raise ValueError(f"it has an index of {matrix.shape[1]}")
+    return Contents({"all": matrix})
+
+
+def _read_matrix_market(path: Path, *_: Any) -> Contents:
+    rows, columns, entries, form, field, _symmetry = scipy.io.mminfo(path)
+    if field not in ("integer", "real", "unsigned-integer", "double"):
+        raise ValueError(f"its values are {field}; numbers are needed")
+    # An entry takes four bytes at least, and gzip shrinks at most a thousandfold.
+    if max(rows, columns) > 2**31 or (form == "coordinate" and entries > 300 * path.stat().st_size):
+        raise ValueError(f"it claims to be {rows} x {columns} with {entries} entries and cannot be")
+    if form == "array" and rows * columns * 8 > physical_memory():
+        raise MemoryError
+    return Contents({"all": scipy.io.mmread(path)})
+
+
+def _read_bag_of_words(path: Path, *_: Any) -> Contents:
+    """UCI's docword.NAME.txt: documents, words and entries on a line each, then lines of `document word count`.
+
+    The words are in vocab.NAME.txt beside it.
+    """
+    beside = path.with_name(re.sub(r"^docword(.*?\.txt)(\.gz)?$", r"vocab\1", path.name, flags=re.IGNORECASE))
+    words = tuple(beside.read_text(encoding="utf-8").split()) if beside.exists() else None
+    with opened(path) as file:
+        sizes = [int(file.readline()) for _ in range(3)]
+        if min(sizes) < 1 or max(sizes) > 2**31:
+            raise ValueError(f"it claims to hold {sizes[0]} documents, {sizes[1]} words and {sizes[2]} entries")
+        parts = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the empty block at the end
+            while len(part := np.loadtxt(file, np.int64, ndmin=2, max_rows=1_000_000, comments=None)):
+                if part.shape[1] != 3:
+                    raise ValueError("an entry should be: document word count")
+                parts.append(part.astype(np.int32))
+    entries = np.concatenate([np.zeros((0, 3), np.int32), *parts])
+    if len(entries) != sizes[2]:
+        raise ValueError(f"it promises {sizes[2]} entries and has {len(entries)}")
+    if entries[:, :2].min() < 1 or entries[:, 0].max() > sizes[0] or entries[:, 1].max() > sizes[1]:
+        raise ValueError("it has an entry for a document or word that it does not hold")
+    places = (entries[:, 0] - 1, entries[:, 1] - 1)
+    return Contents({"all": scipy.sparse.coo_array((entries[:, 2], places), shape=(sizes[0], sizes[1])).tocsr()}, words)
+
+
+def _read_matrix_folder(path: Path, *_: Any) -> Contents:
+    """A folder that `save_matrix` wrote: a sparse matrix on disk, mapped into memory and not read."""
+    values, columns, offsets = (
+        np.load(path / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ("values", "columns", "offsets")
+    )
+    numbers = all(part.ndim == 1 and part.dtype.kind in "iu" for part in (columns, offsets))
+    if not numbers or values.ndim != 1 or values.dtype.kind not in "iuf" or len(values) != len(columns):
+        raise ValueError("its arrays do not make a matrix")
+    words = tuple((path / "vocabulary.txt").read_text(encoding="utf-8").split("\n")[:-1])
+    if not len(offsets) or offsets[0] != 0 or offsets[-1] > len(values) or np.any(np.diff(offsets) < 0):
+        raise ValueError("its offsets are not those of rows")
+    if len(columns) and not (columns.min() >= 0 and columns.max() < len(words)):
+        raise ValueError("it has a column that is not in its vocabulary")
+    rows = SparseRows(values, columns, np.asarray(offsets[:-1]), np.asarray(offsets[1:]), len(words))
+    if not (path / "test.npy").exists():
+        return Contents({"all": rows}, words)
+    test = np.load(path / "test.npy", allow_pickle=False)
+    if (
+        test.ndim != 1
+        or test.dtype.kind not in "iu"
+        or (len(test) and not 0 <= test.min() <= test.max() < rows.shape[0])
+    ):
+        raise ValueError("its test rows are not among its rows")
+    train = np.setdiff1d(np.arange(rows.shape[0]), test)
+    return Contents({"train": rows.select(train), "test": rows.select(test)}, words)
+
+
+def _read_lines(path: Path, choices: Choices, _: Any, vocabulary: tuple[str, ...] | None) -> Contents:
+    """A document a line."""
+
+    def documents() -> Iterator[bytes]:
+        with opened(path) as file:
+            yield from file
+
+    return _counted({"all": documents}, path, choices, vocabulary)
+
+
+def _read_text_folder(path: Path, choices: Choices, _: Any, vocabulary: tuple[str, ...] | None) -> Contents:
+    """A file a document; folders named train and test are the two splits."""
+    files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+
+    def documents(which: str) -> Iterator[bytes]:
+        return (file.read_bytes() for file in files if which in ("all", _split_of(file.relative_to(path).as_posix())))
+
+    splits = {_split_of(file.relative_to(path).as_posix()) for file in files}
+    return _counted(_by_split(splits, documents), path, choices, vocabulary)
+
+
+def _read_text_archive(path: Path, choices: Choices, _: Any, vocabulary: tuple[str, ...] | None) -> Contents:
+    """The same in a .tar archive, which is read and never unpacked."""
+
+    def documents(which: str) -> Iterator[bytes]:
+        return (content for name, content in members(path) if which in ("all", _split_of(name)))
+
+    splits = {_split_of(name) for name, _ in members(path)}
+    return _counted(_by_split(splits, documents), path, choices, vocabulary)
+
+
+def members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The files in a .tar archive, in memory one after another: `(name, content)`."""
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if member.name.startswith(("/", "\\")) or ".." in Path(member.name).parts:
+                raise UsageError(f"{path} has a member {member.name!r} that leaves its folder; it is not read.")
+            if member.isfile() and (file := archive.extractfile(member)) is not None:
+                if member.size > physical_memory() // 2:
+                    raise MemoryError
+                yield member.name, file.read()
+
+
+def _split_of(name: str) -> str:
+    """Which split a file belongs to, by the folders it is in: .../train/..., .../20news-bydate-test/..."""
+    for part in name.lower().split("/")[:-1]:
+        if found := re.search(r"(?:^|[-_.])(train|test)(?:ing)?$", part):
+            return found[1]
+    return "all"
+
+
+def _by_split(
+    splits: set[str], documents: Callable[[str], Iterator[bytes]]
+) -> dict[str, Callable[[], Iterator[bytes]]]:
+    if splits == {"train", "test"}:
+        return {"train": lambda: documents("train"), "test": lambda: documents("test")}
+    return {"all": lambda: documents("all")}
+
+
+def _counted(
+    splits: dict[str, Callable[[], Iterator[bytes]]],
+    path: Path,
+    choices: Choices,
+    vocabulary: tuple[str, ...] | None,
+) -> Contents:
+    counted = text.count(splits, words=choices.words, stop_words=choices.stop_words, vocabulary=vocabulary, where=path)
+    return Contents(counted.splits, counted.vocabulary, counted.note)
+
+
+READERS: dict[str, Callable[..., Contents]] = {
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".csv": _read_csv,
+    ".tsv": _read_csv,
+    ".amat": _read_amat,
+    ".svm": _read_svmlight,
+    ".svmlight": _read_svmlight,
+    ".libsvm": _read_svmlight,
+    ".mtx": _read_matrix_market,
+    ".txt": _read_lines,
+}
+
+
+def one_line(error: BaseException) -> str:
+    """What a library said, as the end of a sentence."""
+    said = str(error).strip()
+    if "pickle" in said.lower() or "object array" in said.lower():
+        return "it is damaged, or holds objects that could only be unpickled, which is never done"
+    return said.splitlines()[0].split(";")[0].rstrip(".") if said else type(error).__name__

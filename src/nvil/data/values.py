@@ -1,0 +1,107 @@
+"""What the values of a file are: bits, grey levels to be made bits, or word counts."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from nvil.data.dataset import Kind
+from nvil.data.readers import Choices, Contents
+from nvil.errors import UsageError
+from nvil.rows import Grey, SparseRows, sparse_rows
+
+BINARIZE = "say how to make them binary with --binarize threshold or --binarize stochastic"
+
+
+def kind_of(contents: Contents, where: Any, choices: Choices) -> Kind:
+    """Binary or counts, as the user says; by itself only where there is no doubt."""
+    if choices.values != "auto":
+        return "counts" if choices.values == "counts" else "binary"
+    if choices.binarize not in (None, "none"):
+        return "binary"
+    if contents.vocabulary is not None:
+        return "counts"
+    parts = list(contents.splits.values())
+    if not any(isinstance(part, SparseRows) for part in parts):
+        for part in parts:
+            _check_dense(part, where)
+        return "binary"
+    if all(np.all((part.values == 0) | (part.values == 1)) for part in parts):
+        raise UsageError(
+            f"Every value stored in {where} is 1: say --values binary for variables that are on or off, "
+            "or --values counts for the words of documents."
+        )
+    return "counts"
+
+
+def as_counts(rows: Any, where: Any) -> SparseRows:
+    """Word counts, whole numbers from 0 up, as sparse rows."""
+    rows = rows if isinstance(rows, SparseRows) else sparse_rows(scipy.sparse.csr_array(rows))
+    values = rows.values
+    if values.dtype.kind != "u" and (
+        not np.all(np.isfinite(values)) or np.any(values < 0) or np.any(values != np.round(values))
+    ):
+        raise UsageError(f"{where} should hold word counts, whole numbers from 0 up, and holds other values.")
+    if values.dtype.kind in "iu" or values.max(initial=0) < 2**24:
+        return rows
+    raise UsageError(f"{where} should hold word counts, and holds one of {values.max():g}.")
+
+
+def as_grey(rows: Any, where: Any, choices: Choices) -> Grey:
+    """Grey levels from 0 to `choices.white`."""
+    rows = _dense(rows)
+    _check_finite(rows, where)
+    assert choices.white is not None
+    if rows.min() < 0 or rows.max() > choices.white:
+        raise UsageError(
+            f"{where} has values from {rows.min():g} to {rows.max():g}; stochastic binarization reads values from 0 to "
+            f"--white ({choices.white:g}) as probabilities."
+        )
+    return Grey(rows, choices.white)
+
+
+def as_binary(rows: Any, where: Any, choices: Choices) -> Any:
+    """Bytes in {0, 1}: rows that are binary already, or thresholded ones."""
+    if choices.binarize == "threshold":
+        rows = _dense(rows)
+        _check_finite(rows, where)
+        return (rows >= choices.threshold).astype(np.uint8)
+    if isinstance(rows, SparseRows):
+        if not np.all((rows.values == 0) | (rows.values == 1)):
+            raise UsageError(f"{where} has values other than 0 and 1; {BINARIZE}, or say --values counts.")
+        return rows
+    _check_dense(rows, where)
+    return rows.astype(np.uint8)
+
+
+def stacked(parts: list[Any]) -> Any:
+    """The rows of several parts, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], SparseRows):
+        return sparse_rows(scipy.sparse.vstack([part.matrix() for part in parts]))
+    return np.concatenate(parts)
+
+
+def _dense(rows: Any) -> np.ndarray:
+    return rows.matrix().toarray() if isinstance(rows, SparseRows) else rows
+
+
+def _check_finite(rows: np.ndarray, where: Any) -> None:
+    if rows.dtype.kind == "f" and not np.all(np.isfinite(rows)):
+        row, column = np.argwhere(~np.isfinite(rows))[0]
+        raise UsageError(f"{where} has a value that is not a finite number, at row {row}, column {column} (from 0).")
+
+
+def _check_dense(rows: np.ndarray, where: Any) -> None:
+    """Refuse values other than 0 and 1, with a word on what they may be."""
+    _check_finite(rows, where)
+    outside = (rows != 0) & (rows != 1)
+    if not np.any(outside):
+        return
+    row, column = np.argwhere(outside)[0]
+    whole = rows.min() >= 0 and np.array_equal(rows, np.round(rows))
+    raise UsageError(
+        f"{where} has values other than 0 and 1, first {rows[row, column]:g} at row {row}, column {column} (from 0); "
+        f"{BINARIZE}{', or, if they are word counts, say --values counts' if whole else ''}."
+    )

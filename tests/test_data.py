@@ -1,0 +1,549 @@
+"""Files, text and arrays as cases; what is ambiguous is asked, what is damaged is refused."""
+
+import gzip
+import hashlib
+import io
+import os
+import struct
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import dump_svmlight_file
+
+import nvil
+from nvil import UsageError
+from nvil.data import Choices, load, load_cases, save_matrix
+from nvil.data.corpora import lewis_tokens, reuters_stories
+from nvil.data.matrices import write_documents
+from nvil.data.readers import READ_ERRORS, read
+from nvil.data.registry import NAMED, prepare_newsgroups, prepare_reuters
+from nvil.rows import Grey, SparseRows, column_sums, dense_blocks, row_sums
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data is not on this machine")
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NVIL_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def bits(rows=30, columns=16):
+    return np.random.default_rng(0).integers(0, 2, (rows, columns)).astype(np.uint8)
+
+
+def counts(rows=30, columns=16):
+    return np.random.default_rng(0).poisson(0.7, (rows, columns))
+
+
+def dense(rows):
+    return np.concatenate(list(dense_blocks(rows, 1000)))
+
+
+def all_of(path, **choices):
+    (rows,) = read(Path(path), Choices(**choices)).splits.values()
+    return dense(rows)
+
+
+def write_bytes(path, content):
+    Path(path).write_bytes(gzip.compress(content) if path.endswith(".gz") else content)
+
+
+def write_idx(path, array):
+    header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+    write_bytes(path, header + array.astype(np.uint8).tobytes())
+
+
+def write_table(path, array, delimiter):
+    text = "\n".join(delimiter.join(map(str, row)) for row in array.tolist()) + "\n"
+    write_bytes(path, text.encode())
+
+
+def write_docword(path, array):
+    rows, columns = np.nonzero(array)
+    lines = [*map(str, (*array.shape, len(rows)))]
+    lines += [f"{r + 1} {c + 1} {array[r, c]}" for r, c in zip(rows, columns, strict=True)]
+    Path(path).write_text("\n".join(lines) + "\n")
+    Path(path.replace("docword", "vocab")).write_text("".join(f"word{i}\n" for i in range(array.shape[1])))
+
+
+WRITERS = {
+    "a.npy": np.save,
+    "a.npz": lambda path, array: np.savez(path, array),
+    "a.csv": lambda path, array: write_table(path, array, ","),
+    "a.csv.gz": lambda path, array: write_table(path, array, ","),
+    "a.tsv": lambda path, array: write_table(path, array, "\t"),
+    "a.amat": lambda path, array: write_table(path, array, " "),
+    "a-idx2-ubyte": write_idx,
+    "a-idx2-ubyte.gz": write_idx,
+    "a.svmlight": lambda path, array: dump_svmlight_file(
+        array.astype(float), np.zeros(len(array)), path, zero_based=False
+    ),
+    "a.mtx": lambda path, array: scipy.io.mmwrite(path, scipy.sparse.coo_array(array)),
+    "sparse.npz": lambda path, array: scipy.sparse.save_npz(path, scipy.sparse.csr_array(array)),
+    "docword.a.txt": write_docword,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_format_gives_back_what_was_written(name):
+    for array in (bits(), counts()):
+        WRITERS[name](name, array)
+        np.testing.assert_array_equal(all_of(name), array)
+
+
+def test_pictures_in_idx_files_are_flattened():
+    write_idx("pictures-idx3-ubyte", bits(20, 16).reshape(20, 4, 4))
+    data = load("pictures-idx3-ubyte")
+    assert (data.train.shape, data.test.shape, data.image) == ((18, 16), (2, 16), (4, 4))
+
+
+def test_what_is_inferred_is_said():
+    np.save("bits.npy", bits())
+    assert load("bits.npy").note == "binary: every value is 0 or 1"
+    scipy.sparse.save_npz("counts.npz", scipy.sparse.csr_array(counts()))
+    assert load("counts.npz").note == "word counts"
+    np.save("grey.npy", np.arange(160, dtype=np.uint8).reshape(10, 16))
+    assert "grey levels up to 255" in load("grey.npy", binarize="stochastic").note
+    assert "at least 79.5" in load("grey.npy", binarize="threshold").note
+    assert "at least 100" in load("grey.npy", binarize="threshold", threshold=100.0).note
+
+
+@pytest.mark.parametrize(
+    ("array", "choices", "message"),
+    [
+        (
+            counts(),
+            {},
+            "--binarize threshold or --binarize stochastic, or, if they are word counts, say --values counts",
+        ),
+        (bits() / 2, {}, "--binarize threshold or --binarize stochastic."),
+        (scipy.sparse.csr_array(bits()), {}, r"say --values binary .* or --values counts"),
+        (counts() - 1, {"binarize": "stochastic"}, "values from -1"),
+        (counts() - 1, {"values": "counts"}, "whole numbers from 0 up"),
+        (counts() + 0.5, {"values": "counts"}, "whole numbers from 0 up"),
+        (np.zeros((30, 3)), {"values": "counts"}, "is empty"),
+        (bits(1), {}, "a single case"),
+        (bits(), {"threshold": 3.0}, "--threshold needs --binarize threshold"),
+        (bits(), {"white": 3.0}, "--white needs --binarize stochastic"),
+        (bits(), {"values": "count"}, "did you mean 'counts'"),
+        (bits(), {"binarize": "stochastik"}, "did you mean 'stochastic'"),
+        (bits(), {"values": "counts", "binarize": "threshold"}, "do not go together"),
+        (np.full((30, 4), np.nan), {}, "not a finite number, at row 0, column 0"),
+        (np.full((30, 4), np.inf), {"binarize": "threshold"}, "not a finite number"),
+        (scipy.sparse.csr_array(np.eye(4) * 0.5), {"values": "binary"}, "values other than 0 and 1"),
+    ],
+)
+def test_what_is_ambiguous_or_impossible_is_asked(array, choices, message):
+    with pytest.raises(UsageError, match=message):
+        load(array, **choices)
+
+
+def test_arrays_frames_matrices_and_lists_are_data_too():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame(bits())
+    for source in (bits(), bits().tolist(), frame):
+        np.testing.assert_array_equal(load(source).train, load(bits()).train)
+    sparse = load(scipy.sparse.csc_matrix(bits()), values="binary")
+    assert isinstance(sparse.train, SparseRows)
+    np.testing.assert_array_equal(dense(sparse.train), load(bits()).train)
+    assert load(counts(), values="counts").documents
+    given_test = load(bits(), test=bits(5))
+    assert (given_test.train.shape, given_test.test.shape) == ((30, 16), (5, 16))
+    with pytest.raises(UsageError, match="same number of them in every case"):
+        load([[0, 1], [1, "a", None]])
+    with pytest.raises(UsageError, match="One case a row"):
+        load(np.zeros(3))
+
+
+def test_grey_levels_are_binarized_anew_at_every_draw_and_once_for_the_test():
+    import jax
+
+    grey = np.tile(np.asarray([0, 51, 255], np.uint8), (500, 1))
+    data = load(grey, binarize="stochastic", white=255.0)
+    assert isinstance(data.train, Grey)
+    rows = nvil.rows.on_device(data.train)
+    picked = jax.numpy.arange(450)
+    one, two = (np.asarray(rows.take(picked, jax.random.key(seed))) for seed in (0, 1))
+    assert not np.array_equal(one, two)
+    for draw in (one, two, data.test):
+        assert set(np.unique(draw)) <= {0, 1}
+        assert np.all(draw[:, 0] == 0)
+        assert np.all(draw[:, 2] == 1)
+        rate = draw[:, 1].mean()
+        assert abs(rate - 0.2) / np.sqrt(0.16 / len(draw)) < 5
+    np.testing.assert_array_equal(data.test, load(grey, binarize="stochastic", white=255.0).test)
+    np.testing.assert_allclose(nvil.rows.mean_row(data.train), [0, 0.2, 1])
+
+
+def test_new_cases_are_made_what_the_training_cases_were():
+    np.save("grey.npy", np.arange(160, dtype=np.uint8).reshape(10, 16))
+    np.save("new.npy", np.full((3, 16), 90, np.uint8))  # on its own it would be all on
+    choices = load("grey.npy", binarize="threshold").choices
+    assert load_cases("new.npy", choices, visible=16, kind="binary").sum() == 48
+    choices = load("grey.npy", binarize="threshold", threshold=100.0).choices
+    assert load_cases("new.npy", choices, visible=16, kind="binary").sum() == 0
+    choices = load("grey.npy", binarize="stochastic").choices
+    drawn = load_cases("new.npy", choices, visible=16, kind="binary")
+    assert 0 < drawn.mean() < 1
+    with pytest.raises(UsageError, match="has 16 columns, but the model was trained on 9"):
+        load_cases("new.npy", choices, visible=9, kind="binary")
+
+
+def test_svmlight_counts_from_one_unless_told():
+    matrix = counts()
+    dump_svmlight_file(matrix, np.zeros(30), "zero.svm", zero_based=True)
+    with pytest.raises(UsageError, match="say --first-index 0"):
+        load("zero.svm")
+    np.testing.assert_array_equal(all_of("zero.svm", first_index=0), matrix)
+    # a narrower file is as wide as the model expects
+    Path("one.svm").write_text("0 2:3\n")
+    cases = load_cases("one.svm", Choices(), visible=16, kind="counts")
+    assert cases.shape == (1, 16)
+    assert dense(cases)[0, 1] == 3
+
+
+def write_texts(folder, texts):
+    for name, text in texts.items():
+        path = Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+TEXTS = {
+    "train/a/1.txt": "The cat saw the dog; the dog ran.",
+    "train/b/2.txt": "A dog, a dog!",
+    "test/a/3.txt": "cat zebra",
+    "test/b/4.txt": "Über caf\xe9".encode("latin-1"),
+}
+
+
+def test_folders_archives_and_lines_of_text(tmp_path):
+    write_texts("corpus", TEXTS)
+    with tarfile.open("corpus.tar.gz", "w:gz") as archive:
+        archive.add("corpus", "corpus")
+    for source in ("corpus", "corpus.tar.gz"):
+        data = load(source)
+        assert data.vocabulary == ("cat", "dog", "ran", "saw", "the")
+        np.testing.assert_array_equal(dense(data.train), [[1, 2, 1, 1, 3], [0, 2, 0, 0, 0]])
+        np.testing.assert_array_equal(dense(data.test), [[1, 0, 0, 0, 0], [0, 0, 0, 0, 0]])
+        assert "1 documents with bytes that are not UTF-8" in data.note
+    assert load("corpus", words=2).vocabulary == ("dog", "the")
+    assert load("corpus", stop_words="english").vocabulary == ("cat", "dog", "ran", "saw")
+    Path("lines.txt").write_text("one cat\ntwo dogs\n" * 10)
+    data = load("lines.txt")
+    assert data.train.shape == (18, 4)
+    # new text is counted in the run's own words
+    Path("new.txt").write_text("cat cat unknown\n")
+    cases = load_cases("new.txt", data.choices, visible=4, kind="counts", vocabulary=data.vocabulary)
+    np.testing.assert_array_equal(dense(cases), [[2, 0, 0, 0]])
+    for name, text in (("empty.txt", ""), ("numbers.txt", "1 2 3\n4\n")):
+        Path(name).write_text(text)
+        with pytest.raises(UsageError, match="holds no words"):
+            load(name)
+    Path("nothing").mkdir()
+    with pytest.raises(UsageError, match="holds no words"):
+        load("nothing")
+
+
+@pytest.mark.parametrize("name", ["../outside.txt", "/absolute.txt", "a/../../b.txt"])
+def test_an_archive_whose_paths_leave_the_folder_is_refused(name, tmp_path):
+    with tarfile.open("bad.tar", "w") as archive:
+        info = tarfile.TarInfo(name)
+        info.size = 5
+        archive.addfile(info, io.BytesIO(b"hello"))
+    with pytest.raises(UsageError, match="leaves its folder"):
+        load("bad.tar")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.tar"]
+
+
+def test_a_matrix_on_disk_is_mapped_and_split_without_a_copy():
+    matrix = scipy.sparse.csr_array(counts(200, 7))
+    save_matrix("matrix", matrix, [f"w{i}" for i in range(7)], test=[3, 5])
+    data = load("matrix")
+    assert isinstance(data.train.values, np.memmap)
+    assert data.train.values is data.test.values or np.shares_memory(data.train.values, data.test.values)
+    rest = [i for i in range(200) if i not in (3, 5)]
+    np.testing.assert_array_equal(dense(data.train), matrix.toarray()[rest])
+    np.testing.assert_array_equal(dense(data.test), matrix.toarray()[[3, 5]])
+    np.testing.assert_array_equal(row_sums(data.test), matrix.toarray()[[3, 5]].sum(1))
+    np.testing.assert_array_equal(column_sums(data.train), matrix.toarray()[rest].sum(0))
+    with pytest.raises(UsageError, match="not an empty folder"):
+        save_matrix("matrix", matrix, ["w"] * 7)
+    with pytest.raises(UsageError, match="0 to 65535"):
+        save_matrix("large", matrix * 100_000, ["w"] * 7)
+    assert not Path("large").exists()
+    assert not list(Path().glob(".large*"))
+    np.save("matrix/columns.npy", np.load("matrix/columns.npy") + 7)
+    with pytest.raises(UsageError, match="not in its vocabulary"):
+        load("matrix")
+
+
+TOKENS = b""".I 2286
+.W
+recov recov recov excit
+bring mexic
+
+.I 2287
+.W
+excit zebr
+
+.I 2288
+.W
+
+"""
+
+
+def test_the_token_files_of_rcv1():
+    Path("one.dat").write_bytes(TOKENS)
+    write_bytes("two.dat.gz", TOKENS.replace(b"zebr", b"bring"))
+    documents = list(lewis_tokens([Path("one.dat"), Path("two.dat.gz")]))
+    assert documents[:3] == [["recov", "recov", "recov", "excit", "bring", "mexic"], ["excit", "zebr"], []]
+    write_documents(Path("counts"), lambda: iter(documents), words=3, test=1)
+    contents = read(Path("counts"))
+    assert contents.vocabulary == ("recov", "excit", "bring")
+    together = np.concatenate([dense(contents.splits["train"]), dense(contents.splits["test"])])
+    assert sorted(together.tolist()) == sorted([[3, 1, 1], [0, 1, 0], [0, 0, 0], [3, 1, 1], [0, 1, 1], [0, 0, 0]])
+    Path("bad.dat").write_bytes(b"recov\n" + TOKENS)
+    with pytest.raises(UsageError, match="line 1: a document should begin"):
+        list(lewis_tokens([Path("bad.dat")]))
+
+
+STORIES = """<!DOCTYPE lewis SYSTEM "lewis.dtd">
+<REUTERS TOPICS="YES" LEWISSPLIT="TRAIN" CGISPLIT="TRAINING-SET" OLDID="1" NEWID="1">
+<DATE>26-FEB-1987</DATE><TOPICS><D>cocoa</D></TOPICS>
+<TEXT>&#2;<TITLE>COCOA &amp; TEA</TITLE><DATELINE> BAHIA - </DATELINE><BODY>Showers continued
+in the zone. &#3;</BODY></TEXT>
+</REUTERS>
+<REUTERS TOPICS="NO" LEWISSPLIT="TRAIN" NEWID="2"><TEXT><BODY>left out</BODY></TEXT></REUTERS>
+<REUTERS TOPICS="YES" LEWISSPLIT="NOT-USED" NEWID="3"><TEXT><BODY>left out</BODY></TEXT></REUTERS>
+<REUTERS TOPICS="YES" LEWISSPLIT="TEST" NEWID="4"><TEXT><TITLE>Showers</TITLE></TEXT></REUTERS>
+"""
+
+
+def test_the_stories_of_reuters():
+    (train, story), (test, title) = reuters_stories(STORIES)
+    assert (train, test, title) == ("train", "test", "Showers")
+    assert story.startswith("COCOA & TEA Showers continued\nin the zone.")
+    with tarfile.open("reuters.tar.gz", "w:gz") as archive:
+        for name in ("reut2-000.sgm", "lewis.dtd"):
+            info = tarfile.TarInfo(name)
+            info.size = len(STORIES)
+            archive.addfile(info, io.BytesIO(STORIES.encode()))
+    prepare_reuters(Path("counts"), Path("reuters.tar.gz"))
+    contents = read(Path("counts"))
+    assert contents.vocabulary == ("cocoa", "continued", "showers", "tea", "zone")
+    assert contents.splits["train"].shape[0] == contents.splits["test"].shape[0] == 1
+
+
+def test_a_split_is_a_function_of_the_seed():
+    """The held-out tenth of one's own file; a change here changes everybody's splits."""
+    data = load(np.eye(40))
+    assert sorted(np.argmax(data.test, axis=1).tolist()) == [4, 11, 24, 27]
+
+
+def valid_files():
+    """One good file of every format, as bytes."""
+    folder = Path("valid")
+    folder.mkdir(exist_ok=True)
+    contents = {}
+    for name, write in WRITERS.items():
+        write(str(folder / name), counts(6, 4))
+        contents[name] = (folder / name).read_bytes()
+    with tarfile.open(folder / "a.tar", "w") as archive:
+        info = tarfile.TarInfo("a.txt")
+        info.size = 9
+        archive.addfile(info, io.BytesIO(b"some text"))
+    contents["a.tar"] = (folder / "a.tar").read_bytes()
+    contents["a.tar.gz"] = gzip.compress(contents["a.tar"])
+    contents["a.txt"] = b"one document\nanother one\n"
+    return contents
+
+
+def ends_well(name, content):
+    """Reading ends in rows of numbers or in one clear sentence."""
+    Path(name).write_bytes(content)
+    try:
+        data = load(name, values="counts")
+    except UsageError as error:
+        message = str(error)
+    else:
+        assert data.train.shape[0] + data.test.shape[0] >= 2
+        assert np.all(np.isfinite(column_sums(data.train)))
+        return
+    assert "\n" not in message.strip()
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damaged_files_never_end_in_a_traceback(data):
+    name, content = data.draw(st.sampled_from(sorted(valid_files().items())))
+    kind = data.draw(st.sampled_from(["cut", "flip", "insert", "garbage"]))
+    place = data.draw(st.integers(0, len(content) - 1))
+    if kind == "cut":
+        content = content[:place]
+    elif kind == "flip":
+        content = content[:place] + bytes([data.draw(st.integers(0, 255))]) + content[place + 1 :]
+    elif kind == "insert":
+        more = data.draw(st.sampled_from([b"nan", b"-7", b"1e999", b"9" * 30, b"\n\n", b"\0", b"\xff\xfe", b","]))
+        content = content[:place] + more + content[place:]
+    else:
+        content = data.draw(st.binary(max_size=200))
+    ends_well(name, content)
+
+
+CELLS = ["0", "1", "7", "-1", "0.5", "nan", "inf", "1e400", "9" * 25, "", "a", "1:2"]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from(["a.csv", "a.tsv", "a.amat", "a.svm", "a.mtx", "docword.b.txt"]),
+    lines=st.lists(st.lists(st.sampled_from(CELLS), max_size=5), max_size=6),
+)
+def test_ragged_empty_and_huge_tables_never_end_in_a_traceback(name, lines):
+    separator = {"a.csv": ",", "a.tsv": "\t"}.get(name, " ")
+    header = {"a.mtx": "%%MatrixMarket matrix coordinate real general\n", "docword.b.txt": ""}.get(name, "")
+    ends_well(name, (header + "\n".join(separator.join(line) for line in lines)).encode())
+
+
+def npy(header, content=b""):
+    text = repr(header).encode()
+    text += b" " * (-(len(text) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + content
+
+
+HOSTILE = {
+    "object.npy": npy({"descr": "|O", "fortran_order": False, "shape": (2, 2)}, b"cos\nsystem\n(S'touch owned'\ntR."),
+    "huge.npy": npy({"descr": "<f8", "fortran_order": False, "shape": (10**7, 10**7)}),
+    "negative.npy": npy({"descr": "<f8", "fortran_order": False, "shape": (-1, 4)}),
+    "magic.npy": b"\x93NUMPX" + npy({"descr": "<f8", "fortran_order": False, "shape": (1, 1)})[6:],
+    "code.npy": npy("__import__('os').system('touch owned')"),
+    "huge.mtx": b"%%MatrixMarket matrix coordinate real general\n1000000000 1000000000 99999999999\n1 1 1\n",
+    "huge_array.mtx": b"%%MatrixMarket matrix array real general\n1000000 1000000\n1\n",
+    "complex.mtx": b"%%MatrixMarket matrix coordinate complex general\n2 2 1\n1 1 1 1\n",
+    "huge.svm": b"0 999999999999999:1\n1 1:1\n",
+    "docword.huge.txt": b"999999999 999999999 99999999999\n1 1 1\n",
+    "wrong-idx3-ubyte": b"\0\0\x08\x03" + struct.pack(">3I", 2**31, 2**31, 2**31),
+    "magic-idx3-ubyte": b"\1\0\x08\x03" + struct.pack(">3I", 1, 1, 1) + b"\0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_are_refused_and_nothing_is_executed(name, tmp_path):
+    Path(name).write_bytes(HOSTILE[name])
+    with pytest.raises(UsageError) as caught:
+        load(name)
+    assert "\n" not in str(caught.value)
+    assert not Path("owned").exists()
+
+
+def test_archives_that_unpack_to_more_than_memory_are_refused():
+    with zipfile.ZipFile("bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(
+            "arr_0.npy", npy({"descr": "|u1", "fortran_order": False, "shape": (10**6, 10)}) + b"\0" * 10**6
+        )
+    raw = bytearray(Path("bomb.npz").read_bytes())
+    at = raw.rindex(b"PK\x01\x02")
+    raw[at + 24 : at + 28] = struct.pack("<I", 2**32 - 2)  # the size it claims to unpack to
+    Path("bomb.npz").write_bytes(raw)
+    with pytest.raises(UsageError):
+        load("bomb.npz")
+
+
+def test_errors_of_the_libraries_are_known():
+    """Were these caught as one broad Exception, a mistake of ours would look like the user's."""
+    assert Exception not in READ_ERRORS
+
+
+@needs_shared
+def test_the_prepared_newsgroups():
+    data = load(SHARED / "20news_nvdm2000.npz")
+    assert (data.train.shape, data.test.shape) == ((11_268, 2000), (7505, 2000))
+    np.testing.assert_allclose([row_sums(data.train).mean(), row_sums(data.test).mean()], [100.2, 96.1], atol=0.05)
+    data = load(SHARED / "20news_porter2000.npz")
+    assert (data.train.shape, data.test.shape) == ((11_314, 2000), (7532, 2000))
+    assert [int(np.sum(row_sums(part) == 0)) for part in (data.train, data.test)] == [24, 23]
+
+
+@needs_shared
+def test_the_raw_newsgroups():
+    prepare_newsgroups(Path("counts"), SHARED / "20news-bydate.tar.gz")
+    contents = read(Path("counts"))
+    assert {name: rows.shape for name, rows in contents.splits.items()} == {
+        "train": (11_314, 2000), "test": (7532, 2000)
+    }  # fmt: skip
+    assert {"god", "windows", "hockey"} <= set(contents.vocabulary)
+    assert not {"the", "and"} & set(contents.vocabulary)
+
+
+@needs_shared
+def test_the_raw_digits_of_mnist(monkeypatch):
+    monkeypatch.setenv("NVIL_DATA", str(SHARED))  # packed anew: known by their content
+    data = load("mnist")
+    assert (data.train.shape, data.test.shape, data.image) == ((60_000, 784), (10_000, 784), (28, 28))
+    assert data.choices.binarize == "stochastic"
+    np.testing.assert_allclose(column_sums(data.train).sum() / 60_000 / 784, 0.1307, atol=5e-5)
+    assert not NAMED["fashion-mnist"].here()  # the files of MNIST by the same names are not its own
+    assert load("mnist", binarize="threshold").choices.threshold == 127.5
+
+
+def canonical(folder, split, expected):
+    """A published file of the fixed binarization, written from the packed one."""
+    with np.load(SHARED / "binarized_mnist_packed.npz") as packed:
+        rows = np.unpackbits(packed[split], axis=1)
+    text = np.full((len(rows), 2 * 784), ord(" "), np.uint8)
+    text[:, 0::2] = rows + ord("0")
+    text[:, -1] = ord("\n")
+    assert hashlib.sha256(text.tobytes()).hexdigest() == expected
+    Path(folder).mkdir(exist_ok=True)
+    Path(folder, f"binarized_mnist_{split}.amat").write_bytes(text.tobytes())
+
+
+@needs_shared
+def test_binarized_mnist_from_the_canonical_files(monkeypatch, tmp_path):
+    for file in NAMED["binarized-mnist"].files:
+        canonical("canonical", file.name.split("_")[-1].removesuffix(".amat"), file.sha256)
+    monkeypatch.setenv("NVIL_DATA", str(tmp_path / "canonical"))
+    data = load("binarized-mnist-50k")
+    parts = (data.train, data.validation, data.test)
+    assert [part.shape for part in parts] == [(50_000, 784), (10_000, 784), (10_000, 784)]
+    assert [round(float(part.mean()), 5) for part in parts] == [0.13056, 0.13113, 0.13251]
+    paper = load("binarized-mnist")
+    assert paper.train.shape == (60_000, 784)
+    assert paper.validation is None
+    np.testing.assert_array_equal(paper.test, data.test)
+    damaged = Path("canonical/binarized_mnist_valid.amat")
+    content = bytearray(damaged.read_bytes())
+    content[1000] ^= 1
+    damaged.write_bytes(content)
+    with pytest.raises(UsageError, match=r"binarized_mnist_valid.amat is not the published .* its checksum differs"):
+        load("binarized-mnist")
+
+
+def test_omniglot_from_a_file_of_the_published_kind(monkeypatch, tmp_path):
+    pictures = np.random.default_rng(0).random((5, 28, 28))
+    columns = pictures.transpose(0, 2, 1).reshape(5, 784).T  # a column a drawing, column after column of pixels
+    folder = tmp_path / "own" / "omniglot"
+    folder.mkdir(parents=True)
+    scipy.io.savemat(folder / "chardata.mat", {"data": columns, "testdata": columns[:, :2]})
+    content = (folder / "chardata.mat").read_bytes()
+    blob = hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
+    entry = NAMED["omniglot"]
+    file = nvil.data.registry.dataclasses.replace(entry.files[0], git_blob=blob)
+    monkeypatch.setitem(NAMED, "omniglot", nvil.data.registry.dataclasses.replace(entry, files=(file,)))
+    monkeypatch.setenv("NVIL_DATA", str(tmp_path / "own"))
+    data = load("omniglot")
+    assert (data.train.shape, data.test.shape) == ((5, 784), (2, 784))
+    np.testing.assert_allclose(data.train.values.reshape(5, 28, 28), pictures, rtol=1e-6)
+    os.truncate(folder / "chardata.mat", len(content) - 1)
+    with pytest.raises(UsageError, match="checksum differs"):
+        load("omniglot")
