@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nvil.contracts import trained
-from nvil.training import make_train_chunk, start
+from nvil.training import empty_tally, make_train_chunk, start
 
 ROUNDS, UPDATES, BASELINE_UNITS = 15, 100, 100
 
@@ -53,6 +53,7 @@ def update(pair, data, batch, optimiser, estimator) -> tuple[Callable[[], object
     """Everything `nvil.fit` does in an update, and the optimiser's share of it alone."""
     settings = {"estimator": estimator, "optimiser": optimiser, "batch_size": batch}
     state = start(pair, data, seed=0, **settings)
+    tally = empty_tally(state, data, **settings)
     chunk = make_train_chunk(**settings)
 
     @jax.jit
@@ -67,7 +68,7 @@ def update(pair, data, batch, optimiser, estimator) -> tuple[Callable[[], object
     params = trained(state.params)
     gradients = jax.tree.map(lambda leaf: jnp.full_like(leaf, 1e-3), params)
     return (
-        lambda: jax.block_until_ready(chunk(state, data, UPDATES)),
+        lambda: jax.block_until_ready(chunk(state, data, UPDATES, tally)),
         lambda: jax.block_until_ready(alone(params, state.optimiser, gradients)),
     )
 

@@ -12,7 +12,7 @@ import pytest
 import nvil
 from helpers import assert_trees_close
 from nvil import exact, optimisers
-from nvil.training import DivergedError, make_train_chunk, split_validation, start, train_step
+from nvil.training import DivergedError, empty_tally, make_train_chunk, split_validation, start, train_step
 
 DATA = (np.random.default_rng(0).random((300, 9)) < np.linspace(0.1, 0.9, 9)).astype(np.uint8)
 SETTINGS = {"estimator": nvil.nvil(units=7), "optimiser": optimisers.adam(), "batch_size": 8}
@@ -47,11 +47,14 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not():
 def test_a_chunk_boundary_changes_nothing(sizes):
     state = start(small_pair(), DATA, seed=0, **SETTINGS)
     chunk = make_train_chunk(**SETTINGS)
-    whole, _ = chunk(state, jnp.asarray(DATA), 60)
+    tally = empty_tally(state, jnp.asarray(DATA), **SETTINGS)
+    whole, desired = chunk(state, jnp.asarray(DATA), 60, tally)
     for size in sizes:
-        state, _ = chunk(state, jnp.asarray(DATA), size)
-    assert int(state.step) == 60
+        state, last = chunk(state, jnp.asarray(DATA), size, tally)
+        tally = last.tally
+    assert int(state.step) == int(tally.updates) == 60
     assert_same_bits(state, whole)
+    assert_same_bits(last, desired)
 
 
 def test_going_on_from_a_report_gives_the_same_bits():
@@ -65,7 +68,8 @@ def test_going_on_from_a_report_gives_the_same_bits():
 
 def test_the_compiled_loop_does_what_single_steps_do():
     state = start(small_pair(), DATA, seed=0, **SETTINGS)
-    looped, chunk = make_train_chunk(**SETTINGS)(state, jnp.asarray(DATA), 5)
+    tally = empty_tally(state, jnp.asarray(DATA), **SETTINGS)
+    looped, chunk = make_train_chunk(**SETTINGS)(state, jnp.asarray(DATA), 5, tally)
     bounds = []
     step = eqx.filter_jit(lambda state: train_step(state, jnp.asarray(DATA), **SETTINGS))
     for _ in range(5):
@@ -80,9 +84,9 @@ def test_the_compiled_loop_does_what_single_steps_do():
 def test_a_step_does_not_recompile():
     state = start(small_pair(), DATA, seed=0, **SETTINGS)
     chunk = make_train_chunk(**SETTINGS)
-    state, _ = chunk(state, jnp.asarray(DATA), 3)
+    state, first = chunk(state, jnp.asarray(DATA), 3, empty_tally(state, jnp.asarray(DATA), **SETTINGS))
     with jax.log_compiles(False), _no_compilation():
-        chunk(state, jnp.asarray(DATA), 17)
+        chunk(state, jnp.asarray(DATA), 17, first.tally)
 
 
 def _no_compilation():
@@ -163,7 +167,7 @@ def test_parameters_that_explode_stop_training_with_the_last_good_state(optimise
         reports.extend(nvil.fit(small_pair(), DATA, optimiser=optimiser, updates=100, report_every=50))
     assert not reports
     assert 1 <= caught.value.update <= 3
-    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(caught.value.state.params))
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(caught.value.checkpoint.state.params))
 
 
 @pytest.mark.parametrize(

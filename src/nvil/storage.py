@@ -1,9 +1,11 @@
-"""Files that are never half-written, and pytrees of arrays in safetensors. Nothing is ever unpickled."""
+"""Files that are never half-written, a lock, and pytrees of arrays in safetensors. Nothing is ever unpickled."""
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
+import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -19,12 +21,37 @@ from safetensors import SafetensorError, safe_open
 
 from nvil.errors import UsageError
 
+FORMAT = 1
+"""Of everything in a run's folder; a file of a higher one is refused."""
+UNFINISHED = ".part"
+
+
+class NewerFormatError(UsageError):
+    """The file is of a format that only a later version of this package can read."""
+
+    def __init__(self, path: Path, version: Any):
+        super().__init__(
+            f"{path} is of format {version}, and this version of nvil reads formats up to {FORMAT}; "
+            "install a newer nvil."
+        )
+
+
+def check_format(path: Path, version: Any) -> None:
+    """Refuse what a later version wrote. Files from before there were formats have none, and are of the first."""
+    try:
+        newer = int(1 if version is None else version) > FORMAT
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{path} is damaged: its format is {version!r}, not a number.") from error
+    if newer:
+        raise NewerFormatError(path, version)
+
 
 @contextlib.contextmanager
 def written_beside(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file beside `path` that takes its place, synced, when the block ends well, and goes when not."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    name = None
     try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
@@ -33,9 +60,83 @@ def written_beside(path: Path) -> Iterator[IO[bytes]]:
         os.umask(umask)
         os.chmod(name, 0o666 & ~umask)
         os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
+        sync_folder(path.parent)  # or a power cut could bring the old name back
+    except BaseException as error:
+        if name is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line that is on the disk when this returns. If it fails, part of the line may be there."""
+    try:
+        with path.open("ab") as file:
+            file.write(f"{line}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a process that died in `written_beside` left behind."""
+    for path in folder.glob(f".*{UNFINISHED}"):
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep every other process out of `folder` until the block ends.
+
+    The kernel drops the lock with the process that holds it, however that ends; a file that a dead owner left is taken
+    over. Its process number is in the file.
+    """
+    path = folder / "lock"
+    descriptor = _lock(path)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        os.close(descriptor)
+
+
+def _lock(path: Path) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = os.read(descriptor, 20).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise UsageError(
+                f"Another process ({owner or 'just started'}) is training in {path.parent}; "
+                "wait for it, stop it, or choose another --out."
+            ) from error
+        except OSError as error:  # some network file systems
+            print(
+                f"nvil: {path.parent} cannot be locked ({error.strerror}); let no other process train in it.",
+                file=sys.stderr,
+            )
+            return descriptor
+        # The last owner may have removed the file between our opening and our locking it.
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(descriptor).st_ino == path.stat().st_ino:
+                return descriptor
+        os.close(descriptor)
 
 
 def writable_folder(path: Path) -> Path:
@@ -65,37 +166,56 @@ def output_file(path: Path, kinds: tuple[str, ...]) -> Path:
 def save_tree(path: Path, tree: Any, metadata: Mapping[str, str] | None = None) -> None:
     """Write the arrays of a pytree, named by their place in it, such as `model.layers.0.logits.weights`."""
     arrays = {name: _plain(leaf) for name, leaf in _named_leaves(tree)}
+    text = json.dumps({"format": str(FORMAT), **(metadata or {})})
     with written_beside(path) as file:
         # One entry, because the order of several is not fixed: equal trees are equal files.
-        file.write(safetensors.numpy.save(arrays, metadata={"nvil": json.dumps(dict(metadata or {}))}))
+        file.write(safetensors.numpy.save(arrays, metadata={"nvil": text}))
 
 
 def load_tree(path: Path, like: Any) -> tuple[Any, dict[str, str]]:
-    """Read a pytree of the shape of `like` and the metadata; a file that does not fit is refused."""
+    """Read a pytree and the metadata; a file that does not fit is refused.
+
+    `like` has arrays, or only their shapes and types (`jax.ShapeDtypeStruct`), in the places of those in the file. They
+    are compared before anything is read, so that no file makes this allocate more than `like` needs.
+    """
+    expected = {name: (leaf, *_stored_as(leaf)) for name, leaf in _named_leaves(like)}
     try:
         with safe_open(path, framework="numpy") as file:
-            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            metadata = json.loads((file.metadata() or {}).get("nvil", "{}"))
+            metadata = _metadata(path, file.metadata())
+            names = set(file.keys())
+            if names != expected.keys():
+                odd = sorted(names ^ expected.keys())[0]
+                raise UsageError(
+                    f"{path} does not hold the parameters its config describes: "
+                    f"{_short(odd)} is in only one of the two."
+                )
+            for name, (_, shape, _) in expected.items():
+                found = tuple(file.get_slice(name).get_shape())
+                if found != shape:
+                    raise UsageError(
+                        f"{path} does not fit its config: {name!r} has shape {list(found)}, not {list(shape)}."
+                    )
+            stored = {name: file.get_tensor(name) for name in expected}
     except FileNotFoundError as error:
         raise UsageError(f"{path} is missing.") from error
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UsageError(f"{path} is not a readable safetensors file ({error}).") from error
-    expected = dict(_named_leaves(like))
-    if stored.keys() != expected.keys():
-        odd = sorted(stored.keys() ^ expected.keys())[0]
-        raise UsageError(
-            f"{path} does not hold the parameters its config describes: {odd!r} is in only one of the two."
-        )
-    for name, leaf in expected.items():
-        want = _plain(leaf)
-        if stored[name].shape != want.shape or stored[name].dtype != want.dtype:
-            raise UsageError(
-                f"{path} does not fit its config: {name!r} is {stored[name].dtype}{list(stored[name].shape)}, "
-                f"not {want.dtype}{list(want.shape)}."
-            )
-    leaves = [_like(stored[name], leaf) for name, leaf in expected.items()]
-    arrays, static = eqx.partition(like, eqx.is_array)
+    except UsageError:
+        raise
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not a readable safetensors file ({_short(error)}).") from error
+    for name, (_, _, dtype) in expected.items():
+        if stored[name].dtype != dtype:
+            raise UsageError(f"{path} does not fit its config: {name!r} is {stored[name].dtype}, not {dtype}.")
+    leaves = [_like(stored[name], leaf) for name, (leaf, _, _) in expected.items()]
+    arrays, static = eqx.partition(like, _is_array)
     return eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), leaves), static), metadata
+
+
+def _metadata(path: Path, stored: Mapping[str, str] | None) -> dict[str, str]:
+    metadata = json.loads((stored or {}).get("nvil", "{}"))
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise UsageError(f"{path} is damaged: its metadata is not what nvil writes.")
+    check_format(path, metadata.get("format"))
+    return metadata
 
 
 def save_text(path: Path, text: str) -> None:
@@ -120,17 +240,34 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UsageError(f"{path} is missing.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise UsageError(f"{path} cannot be read ({error}).") from error
+    except (ValueError, RecursionError, OSError) as error:  # TOML and Unicode errors are ValueErrors
+        raise UsageError(f"{path} cannot be read ({_short(error)}).") from error
+
+
+def _short(what: object) -> str:
+    """At most a line of what a file, which anyone may have written, has to say."""
+    text = " ".join(str(what).split())
+    return repr(text if len(text) <= 120 else f"{text[:117]}...") if isinstance(what, str) else text[:120]
+
+
+def _is_array(leaf: Any) -> bool:
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
 def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    arrays = eqx.filter(tree, eqx.is_array)
+    arrays = eqx.filter(tree, _is_array)
     return [(_name(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(arrays)]
 
 
 def _name(path: tuple[Any, ...]) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def _stored_as(leaf: Any) -> tuple[tuple[int, ...], np.dtype]:
+    """The shape and type that `_plain` gives."""
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.eval_shape(jax.random.key_data, leaf)
+    return tuple(leaf.shape), np.dtype(leaf.dtype)
 
 
 def _plain(leaf: Any) -> np.ndarray:

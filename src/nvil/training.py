@@ -24,6 +24,8 @@ from nvil.estimators import nvil
 from nvil.evaluation import evaluate
 from nvil.rows import InOrder, as_rows, fixed, on_device, select, take
 
+CHUNK_SECONDS = 1.0
+
 
 class TrainState(NamedTuple):
     """All that training carries from one update to the next."""
@@ -41,6 +43,21 @@ class Best(NamedTuple):
     pair: Pair
     bound: float
     step: int
+
+
+class Tally(NamedTuple):
+    """The sum of what the updates since the last report told, and how many they are."""
+
+    info: Info
+    updates: Int[Array, ""]
+
+
+class Checkpoint(NamedTuple):
+    """All that is needed to go on to the same reports: the state, the tally of an unfinished interval, the best."""
+
+    state: TrainState
+    tally: Tally
+    best: Best
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,31 +138,46 @@ def train_step(
 
 
 class Chunk(NamedTuple):
-    """What a chunk of updates tells: mean info, the last update's gradient norms, updates done, if all is finite."""
+    """What a chunk of updates tells.
+
+    - `info`: mean over the updates since the last report, those before the chunk included.
+    - `gradient_norms`: of the chunk's last update.
+    - `tally`: to give to the next chunk.
+    - `finite`: whether the bound and all parameters are.
+    """
 
     info: Info
     gradient_norms: Float[Array, "3"]
-    updates: Int[Array, ""]
+    tally: Tally
     finite: Bool[Array, ""]
+
+
+def empty_tally(
+    state: TrainState, data: Any, *, estimator: Estimator, optimiser: optax.GradientTransformation, batch_size: int
+) -> Tally:
+    """The tally after a report."""
+    settings = {"estimator": estimator, "optimiser": optimiser, "batch_size": batch_size}
+    info = eqx.filter_eval_shape(lambda: train_step(state, data, **settings)[1])
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info)
+    return Tally(zeros, jnp.asarray(0, jnp.int32))
 
 
 def make_train_chunk(
     *, estimator: Estimator, optimiser: optax.GradientTransformation, batch_size: int
-) -> Callable[[TrainState, Any, int], tuple[TrainState, Chunk]]:
-    """Compile `train_chunk(state, data, updates)`: many updates without returning to Python.
+) -> Callable[[TrainState, Any, int, Tally], tuple[TrainState, Chunk]]:
+    """Compile `train_chunk(state, data, updates, tally)`: many updates without returning to Python.
 
-    The number of updates is not compiled in, so every chunk length runs the same code. The loop ends early at an update
-    whose bound is not finite.
+    The number of updates is not compiled in, so every chunk length runs the same code, and sums go on from those of the
+    chunk before: where a chunk ends changes no bit of what is computed. The loop ends early at an update whose bound is
+    not finite.
     """
 
     def step(state: TrainState, data: Any) -> tuple[TrainState, Info, Parameters]:
         return train_step(state, data, estimator=estimator, optimiser=optimiser, batch_size=batch_size)
 
     @eqx.filter_jit
-    def train_chunk(state: TrainState, data: Any, updates: Int[Array, ""]) -> tuple[TrainState, Chunk]:
+    def train_chunk(state: TrainState, data: Any, updates: Int[Array, ""], tally: Tally) -> tuple[TrainState, Chunk]:
         arrays, static = eqx.partition(state, eqx.is_array)
-        info_shape = jax.eval_shape(lambda: step(state, data)[1])
-        total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info_shape)
 
         def go_on(carry):
             _, total, _, done = carry
@@ -159,14 +191,16 @@ def make_train_chunk(
             total = jax.tree.map(jnp.add, total, info)
             return eqx.filter(state, eqx.is_array), total, norms, done + 1
 
-        begin = (arrays, total, jnp.zeros(3), jnp.asarray(0, jnp.int32))
+        begin = (arrays, tally.info, jnp.zeros(3), jnp.asarray(0, jnp.int32))
         arrays, total, norms, done = jax.lax.while_loop(go_on, body, begin)
         leaves = jax.tree.leaves(eqx.filter(arrays.params, eqx.is_inexact_array))
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+        done = tally.updates + done
         mean = jax.tree.map(lambda leaf: leaf / done.astype(leaf.dtype), total)
-        return eqx.combine(arrays, static), Chunk(mean, norms, done, finite & jnp.isfinite(total.bound))
+        chunk = Chunk(mean, norms, Tally(total, done), finite & jnp.isfinite(total.bound))
+        return eqx.combine(arrays, static), chunk
 
-    return lambda state, data, updates: train_chunk(state, data, jnp.asarray(updates, jnp.int32))
+    return lambda state, data, updates, tally: train_chunk(state, data, jnp.asarray(updates, jnp.int32), tally)
 
 
 def fit(
@@ -211,6 +245,46 @@ def fit(
     """
     estimator = nvil() if estimator is None else estimator
     optimiser = optimisers.adam() if optimiser is None else optimiser
+    for _, report in chunks(
+        pair,
+        data,
+        estimator=estimator,
+        optimiser=optimiser,
+        updates=updates,
+        batch_size=batch_size,
+        validation=validation,
+        validation_samples=validation_samples,
+        report_every=report_every,
+        seed=seed,
+        state=state,
+        best=best,
+    ):
+        if report is not None:
+            yield report
+
+
+def chunks(
+    pair: Pair,
+    data: Any,
+    *,
+    estimator: Estimator,
+    optimiser: optax.GradientTransformation,
+    updates: int,
+    batch_size: int,
+    validation: int | Any,
+    validation_samples: int = 10,
+    report_every: int,
+    seed: int,
+    state: TrainState | None = None,
+    tally: Tally | None = None,
+    best: Best | None = None,
+    cut_every: int | None = None,
+) -> Iterator[tuple[Checkpoint, Report | None]]:
+    """Train in chunks of about a second, or less to end at reports and multiples of `cut_every`.
+
+    After every chunk comes a `Checkpoint` to go on from, with a `Report` every `report_every` updates. The clock says
+    where chunks end, and nothing else: reports and states are the same bits for every cut.
+    """
     for name, value, least in (
         ("updates", updates, 0),
         ("batch_size", batch_size, 1),
@@ -221,47 +295,69 @@ def fit(
     data, held_out = split_validation(data, validation, seed=seed)
     data = on_device(data)
     settings = {"estimator": estimator, "optimiser": optimiser, "batch_size": batch_size}
-    current = start(pair, data, seed=seed, **settings) if state is None else state
+    state = start(pair, data, seed=seed, **settings) if state is None else state
+    tally = empty_tally(state, data, **settings) if tally is None else tally
+    best = best or Best(pair, -math.inf, int(state.step))
+    good = Checkpoint(state, tally, best)  # to go back to, should parameters stop being finite
     train_chunk = make_train_chunk(**settings)
-    jax.block_until_ready(train_chunk(current, data, 0))  # compiles, so that the clock below reads training alone
-    best = best or Best(pair, -math.inf, int(current.step))
+    jax.block_until_ready(train_chunk(state, data, 0, tally))  # compiles, so that the clock below reads training alone
 
-    while (done := int(current.step)) < updates:
+    size, timed, seconds = 1, 0, 0.0
+    while (done := int(state.step)) < updates:
         # Reports stand at multiples of `report_every`, wherever a run was resumed.
-        size = min(report_every - done % report_every, updates - done)
-        began = time.perf_counter()
-        new, chunk = jax.block_until_ready(train_chunk(current, data, size))
-        seconds = time.perf_counter() - began
-        if not chunk.finite:
-            raise DivergedError(done + int(chunk.updates), current, best)
-        current = new
-        bound = None
-        if held_out.shape[0]:
-            bound = evaluate(current.params.pair, held_out, samples=validation_samples, seed=done + size).bound
-            if bound > best.bound:
-                best = Best(current.params.pair, bound, done + size)
-        else:
-            best = Best(current.params.pair, float(chunk.info.bound), done + size)
-        yield Report(
-            updates=done + size,
-            bound=float(chunk.info.bound),
-            validation_bound=bound,
-            signal=jax.tree.map(np.asarray, chunk.info.signal),
-            gradient_norms=tuple(chunk.gradient_norms.tolist()),
-            updates_per_second=size / seconds,
-            state=current,
-            best=best,
+        ends = (
+            report_every - done % report_every,
+            updates - done,
+            *([cut_every - done % cut_every] if cut_every else []),
         )
+        count = min(size, *ends)
+        began = time.perf_counter()
+        state, chunk = jax.block_until_ready(train_chunk(state, data, count, tally))
+        took = time.perf_counter() - began
+        timed, seconds = timed + count, seconds + took
+        size = max(1, min(8 * size, int(count * CHUNK_SECONDS / took)))
+        done = int(state.step)
+        if not chunk.finite:
+            raise DivergedError(done, good)
+        tally = chunk.tally
+        report = None
+        if done % report_every == 0 or done == updates:
+            bound = None
+            if held_out.shape[0]:
+                bound = evaluate(state.params.pair, held_out, samples=validation_samples, seed=done).bound
+                if not math.isfinite(bound):
+                    raise DivergedError(done, good)
+                if bound > best.bound:
+                    best = Best(state.params.pair, bound, done)
+            else:
+                best = Best(state.params.pair, float(chunk.info.bound), done)
+            report = Report(
+                updates=done,
+                bound=float(chunk.info.bound),
+                validation_bound=bound,
+                signal=jax.tree.map(np.asarray, chunk.info.signal),
+                gradient_norms=tuple(chunk.gradient_norms.tolist()),
+                updates_per_second=timed / seconds,
+                state=state,
+                best=best,
+            )
+            tally = jax.tree.map(jnp.zeros_like, tally)
+            good = Checkpoint(state, tally, best)
+            timed, seconds = 0, 0.0
+        yield Checkpoint(state, tally, best), report
 
 
 class DivergedError(TrainingError):
-    """Parameters or bound stopped being finite. `state` and `best` are from the last report, when all was well."""
+    """Parameters or bound stopped being finite.
 
-    def __init__(self, update: int, state: TrainState, best: Best):
-        self.update, self.state, self.best = update, state, best
+    `checkpoint` is from the last report, when all was well, or from where training was resumed since.
+    """
+
+    def __init__(self, update: int, checkpoint: Checkpoint):
+        self.update, self.checkpoint = update, checkpoint
         super().__init__(
             f"The bound or the parameters stopped being finite by update {update}; the state of update "
-            f"{int(state.step)} is kept. A smaller learning rate usually helps."
+            f"{int(checkpoint.state.step)} is kept. A smaller learning rate usually helps."
         )
 
 
