@@ -107,7 +107,7 @@ def test_baseline_gradient_is_that_of_the_squared_centred_signal():
 
     def half_square(baselines):
         signal, _, _ = estimator.transformation.update(
-            estimator._signals(*log_probs(pair, x, h)), pair.inference.contexts(x, h), baselines, state
+            estimator.signals(*log_probs(pair, x, h)), pair.inference.contexts(x, h), baselines, state
         )
         return -0.5 * jnp.sum(signal**2)
 

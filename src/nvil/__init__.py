@@ -2,18 +2,20 @@
 
 from importlib.metadata import version as _version
 
-from nvil import data, exact, layers, optimisers
+from nvil import data, diagnostics, exact, layers, optimisers
 from nvil.contracts import Estimator, Inference, Model, Pair, Parameters
 from nvil.errors import TrainingError, UsageError
 from nvil.estimators import nvil, reinforce, wake_sleep
 from nvil.evaluation import DocumentEvaluation, Evaluation, evaluate, evaluate_documents
 from nvil.models import chain, darn, fdarn, sbn
+from nvil.runs import Config, Run
 from nvil.training import Best, Report, TrainState, fit
 
 __version__ = _version("nvil")
 
 __all__ = [
     "Best",
+    "Config",
     "DocumentEvaluation",
     "Estimator",
     "Evaluation",
@@ -22,12 +24,14 @@ __all__ = [
     "Pair",
     "Parameters",
     "Report",
+    "Run",
     "TrainState",
     "TrainingError",
     "UsageError",
     "chain",
     "darn",
     "data",
+    "diagnostics",
     "evaluate",
     "evaluate_documents",
     "exact",

@@ -2,9 +2,14 @@
 
 import contextlib
 import dataclasses
+import errno
 import io
 import os
+import shlex
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from json import dumps as to_json
 from pathlib import Path
@@ -18,15 +23,16 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from nvil import data, pictures, storage
+from nvil import data, pictures, storage, tensorboard
 from nvil.errors import TrainingError, UsageError
 from nvil.evaluation import BLOCK, Evaluation, as_float, evaluate, evaluate_documents
 from nvil.models import chain
 from nvil.rows import dense_blocks
-from nvil.runs import Config, Run
+from nvil.runs import CHECKPOINT_SECONDS, Config, Run, metrics_of
 from nvil.training import Report
 
 stderr = Console(stderr=True, highlight=False)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 Positional = tyro.conf.Positional
 
 
@@ -34,11 +40,14 @@ def train(
     config: Annotated[Config, tyro.conf.arg(name="")] = Config(),  # noqa: B008 (frozen)
     out: Path | None = None,
     quiet: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    checkpoint_updates: int | None = None,
+    tensorboard: bool = False,
 ) -> None:
     """Train a model together with its inference network.
 
     Without arguments: a small sigmoid belief network on the digits that ship with scikit-learn. The same --out goes on
-    where the run stopped; --updates may then be larger.
+    where the run stopped; --updates may then be larger. Ctrl-C saves and stops; a second one stops without saving.
 
     Examples:
       nvil train
@@ -49,8 +58,15 @@ def train(
         config: What to train, on what, and how.
         out: The run's folder; by default runs/ and a name made of data, model and sizes.
         quiet: No progress on standard error.
+        checkpoint_seconds: How old the last checkpoint may get; what a crash can cost.
+        checkpoint_updates: Write one at every multiple of this many updates as well.
+        tensorboard: Write reports for TensorBoard to the run's folder too.
 
     """
+    if not checkpoint_seconds >= 0:
+        raise UsageError(f"--checkpoint-seconds must be at least 0, not {checkpoint_seconds}.")
+    if checkpoint_updates is not None and checkpoint_updates < 1:
+        raise UsageError(f"--checkpoint-updates must be at least 1, not {checkpoint_updates}.")
     config = config.resolved()
     name = "-".join((Path(config.data).stem, config.model, *map(str, config.hidden)))
     out = Path("runs", name) if out is None else out
@@ -58,15 +74,32 @@ def train(
     run = Run.create(out, config, dataset)
     validation_cases = config.validation if dataset.validation is None else dataset.validation.shape[0]
     train_cases = dataset.train.shape[0] - (config.validation if dataset.validation is None else 0)
-    with progress(run, quiet) as show:
+    with contextlib.ExitStack() as ends:
+        show = ends.enter_context(progress(run, quiet))
         show.text(
             f"{dataset.name}: {train_cases} training, {validation_cases} validation "
             f"and {dataset.test.shape[0]} test cases of {run.visible} {'words' if run.documents else 'binary units'}"
             + (f" ({dataset.note})" if dataset.note else "")
         )
         show.text(f"{chain(run.build())}, {config.estimator}, {config.optimiser} {config.learning_rate:g}")
-        for report in run.fit(dataset):
+        stop = ends.enter_context(stop_on_signals())
+
+        def after_chunk(updates: int) -> bool:
+            show.updates(updates)
+            return stop.signal is not None
+
+        board = ends.enter_context(board_of(run)) if tensorboard else None
+        for report in run.fit(
+            dataset,
+            checkpoint_seconds=checkpoint_seconds,
+            checkpoint_updates=checkpoint_updates,
+            after_chunk=after_chunk,
+        ):
             show.report(report)
+            if board is not None:
+                board.add(time.time(), metrics_of(report))
+        if stop.signal is not None:
+            raise Stopped(stop.signal, run.updates())
         show.text("evaluating")
     pair = run.load_best()
     if run.documents:
@@ -242,18 +275,61 @@ def main(arguments: list[str] | None = None) -> None:
     except TrainingError as error:
         _exit(1, str(error))
     except OSError as error:
-        _exit(1, f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}.")
+        where = f" ({error.filename})" if error.filename else ""
+        full = " What was saved before is kept; make room and give the same command to go on."
+        _exit(1, f"{error.strerror or error}{where}.{full if error.errno in FULL else ''}")
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
             raise
         _exit(1, "There is not enough memory for this; make --hidden or --batch-size smaller.")
     except MemoryError:
         _exit(1, "There is not enough memory for this; make --hidden or --batch-size smaller.")
+    except Stopped as stopped:
+        command = shlex.join(["nvil", *(sys.argv[1:] if arguments is None else arguments)])
+        _exit(128 + stopped.signal, f"Stopped and saved at update {stopped.updates}; to go on: {command}")
     except KeyboardInterrupt:
-        print("nvil: Stopped; what was reported is saved, and the same command goes on from there.", file=sys.stderr)
+        print("nvil: Stopped.", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(130)  # at once: XLA's threads may be in the midst of compiling
+
+
+class Stopped(Exception):  # noqa: N818 (not an error)
+    """Training was asked to stop by a signal, and did."""
+
+    def __init__(self, signal: int, updates: int):
+        super().__init__(signal, updates)
+        self.signal, self.updates = signal, updates
+
+
+@dataclasses.dataclass
+class Stop:
+    """The signal that asked for an end, if one did."""
+
+    signal: int | None = None
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """Note Ctrl-C and SIGTERM instead of ending; a second Ctrl-C ends at once."""
+    stop = Stop()
+
+    def note(number: int, _: Any) -> None:
+        if stop.signal is not None and number == signal.SIGINT:
+            os.write(2, b"\nnvil: Stopped at once; what was saved before is kept.\n")
+            os._exit(130)
+        stop.signal = number
+        os.write(2, b"\nnvil: Saving, then stopping; Ctrl-C again stops at once.\n")
+
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+        yield stop
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def standard_error(result: Evaluation) -> str:
@@ -341,11 +417,17 @@ class Show:
         if not self.quiet:
             (self.bar.console if self.bar else stderr).print(line)
 
+    def updates(self, done: int) -> None:
+        if self.bar:
+            self.bar.update(self.bar.task_ids[0], completed=done)
+
     def report(self, report: Report) -> None:
         if self.bar:
-            validation = "" if report.validation_bound is None else f" validation {report.validation_bound:.2f}"
-            text = f"bound {report.bound:.2f}{validation} {report.updates_per_second:.0f} updates/s"
-            self.bar.update(self.bar.task_ids[0], completed=report.updates, description=text)
+            text = f"bound {report.bound:.2f}"
+            if report.validation_bound is not None:
+                text += f"  validation {report.validation_bound:.2f}  best {report.best.bound:.2f}"
+            text += f"  {report.updates_per_second:.0f} updates/s"
+            self.bar.update(self.bar.task_ids[0], description=text)
         else:
             self.text(str(report))
 
@@ -356,14 +438,21 @@ def progress(run: Run, quiet: bool) -> Iterator[Show]:
         yield Show(None, quiet)
         return
     columns = (
-        BarColumn(),
+        BarColumn(bar_width=None),  # what room the rest leaves
         TextColumn("{task.percentage:3.0f}%"),
         TextColumn("{task.description}"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
     )
-    with Progress(*columns, console=stderr) as bar:
+    with Progress(*columns, console=stderr, expand=True) as bar:
         bar.add_task("compiling", total=run.config.updates, completed=run.updates())
         yield Show(bar, quiet)
+
+
+@contextlib.contextmanager
+def board_of(run: Run) -> Iterator[tensorboard.Writer]:
+    with contextlib.closing(tensorboard.Writer(run.folder / "tensorboard", run.updates())) as board:
+        yield board
 
 
 def _exit(code: int, message: str) -> None:

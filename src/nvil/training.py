@@ -72,6 +72,7 @@ class Report:
     - `updates_per_second`: of training alone, compilation and validation left out.
     - `state`: to go on from, with `fit(..., state=report.state, best=report.best)`.
     - `best`: the best parameters so far; without validation, the current ones.
+    - `diagnostics`: of `nvil.diagnostics`, in the reports of a `Run`.
     """
 
     updates: int
@@ -82,6 +83,7 @@ class Report:
     updates_per_second: float
     state: TrainState = dataclasses.field(repr=False)
     best: Best = dataclasses.field(repr=False)
+    diagnostics: Any = None
 
     def __str__(self) -> str:
         validation = "" if self.validation_bound is None else f"  validation {self.validation_bound:.2f}"
@@ -295,15 +297,17 @@ def chunks(
     data, held_out = split_validation(data, validation, seed=seed)
     data = on_device(data)
     settings = {"estimator": estimator, "optimiser": optimiser, "batch_size": batch_size}
-    state = start(pair, data, seed=seed, **settings) if state is None else state
-    tally = empty_tally(state, data, **settings) if tally is None else tally
-    best = best or Best(pair, -math.inf, int(state.step))
-    good = Checkpoint(state, tally, best)  # to go back to, should parameters stop being finite
+    current = start(pair, data, seed=seed, **settings) if state is None else state
+    since = empty_tally(current, data, **settings) if tally is None else tally
+    best = best or Best(pair, -math.inf, int(current.step))
+    good = Checkpoint(current, since, best)  # to go back to, should parameters stop being finite
     train_chunk = make_train_chunk(**settings)
-    jax.block_until_ready(train_chunk(state, data, 0, tally))  # compiles, so that the clock below reads training alone
+    jax.block_until_ready(
+        train_chunk(current, data, 0, since)
+    )  # compiles, so that the clock below reads training alone
 
     size, timed, seconds = 1, 0, 0.0
-    while (done := int(state.step)) < updates:
+    while (done := int(current.step)) < updates:
         # Reports stand at multiples of `report_every`, wherever a run was resumed.
         ends = (
             report_every - done % report_every,
@@ -312,25 +316,25 @@ def chunks(
         )
         count = min(size, *ends)
         began = time.perf_counter()
-        state, chunk = jax.block_until_ready(train_chunk(state, data, count, tally))
+        current, chunk = jax.block_until_ready(train_chunk(current, data, count, since))
         took = time.perf_counter() - began
         timed, seconds = timed + count, seconds + took
         size = max(1, min(8 * size, int(count * CHUNK_SECONDS / took)))
-        done = int(state.step)
+        done = int(current.step)
         if not chunk.finite:
             raise DivergedError(done, good)
-        tally = chunk.tally
+        since = chunk.tally
         report = None
         if done % report_every == 0 or done == updates:
             bound = None
             if held_out.shape[0]:
-                bound = evaluate(state.params.pair, held_out, samples=validation_samples, seed=done).bound
+                bound = evaluate(current.params.pair, held_out, samples=validation_samples, seed=done).bound
                 if not math.isfinite(bound):
                     raise DivergedError(done, good)
                 if bound > best.bound:
-                    best = Best(state.params.pair, bound, done)
+                    best = Best(current.params.pair, bound, done)
             else:
-                best = Best(state.params.pair, float(chunk.info.bound), done)
+                best = Best(current.params.pair, float(chunk.info.bound), done)
             report = Report(
                 updates=done,
                 bound=float(chunk.info.bound),
@@ -338,13 +342,13 @@ def chunks(
                 signal=jax.tree.map(np.asarray, chunk.info.signal),
                 gradient_norms=tuple(chunk.gradient_norms.tolist()),
                 updates_per_second=timed / seconds,
-                state=state,
+                state=current,
                 best=best,
             )
-            tally = jax.tree.map(jnp.zeros_like, tally)
-            good = Checkpoint(state, tally, best)
+            since = jax.tree.map(jnp.zeros_like, since)
+            good = Checkpoint(current, since, best)
             timed, seconds = 0, 0.0
-        yield Checkpoint(state, tally, best), report
+        yield Checkpoint(current, since, best), report
 
 
 class DivergedError(TrainingError):

@@ -44,7 +44,7 @@ class NVIL(Estimator):
         """
         draw_key, psi_key = jax.random.split(key)
         h = self.sample(draw_key, pair, x)
-        signals = self._signals(*log_probs(pair, x, h))
+        signals = self.signals(*log_probs(pair, x, h))
         return self.transformation.init(psi_key, signals, pair.inference.contexts(x, h))
 
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Latents:
@@ -58,7 +58,7 @@ class NVIL(Estimator):
             log_p, log_q = log_probs(params.pair, x, draws)
             # Q may share parameters with what its baselines see; they are no business of the baselines' loss.
             contexts = jax.lax.stop_gradient(params.inference.contexts(x, draws))
-            raw = jax.lax.stop_gradient(self._signals(log_p, log_q))
+            raw = jax.lax.stop_gradient(self.signals(log_p, log_q))
             signal, baseline, new_state = self.transformation.update(raw, contexts, params.baselines, state)
             signal, new_state = jax.lax.stop_gradient((signal, new_state))
             info = Info(
@@ -79,7 +79,8 @@ class NVIL(Estimator):
     def enumerate_draws(self, pair: Pair, x: Any) -> tuple[Latents, Float[Array, " outcomes"]]:
         return enumerate_latents(pair, x, self.samples)
 
-    def _signals(self, log_p: Array, log_q: Array) -> Float[Array, "samples cases layers"]:
+    def signals(self, log_p: Array, log_q: Array) -> Float[Array, "samples cases layers"]:
+        """The learning signals before any transformation."""
         return local_signals(log_p, log_q) if self.local else global_signal(log_p, log_q)
 
 

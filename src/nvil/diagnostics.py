@@ -1,0 +1,189 @@
+"""What a person wants to know of a model in training, measured on fresh minibatches apart from the updates.
+
+Everything random here is a function of the run's key and the update it is looked at, and nothing of it goes back into
+training, so that looking changes no bit of a run.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Key
+
+from nvil.contracts import Estimator, Latents, Pair, Parameters, trained
+from nvil.estimators import NVIL
+from nvil.estimators.samples import log_probs
+from nvil.layers import AutoregressiveBernoulli, Bernoulli, Layer, softplus
+from nvil.networks import BeliefNetwork, InferenceNetwork
+from nvil.signals import Chain, Transformation
+from nvil.training import TrainState, minibatch
+
+MINIBATCHES = 8
+IN_USE = 0.01
+"""Nats of KL divergence from which a unit counts as used."""
+_APART = np.uint32(2**32 - 1)
+"""No update has this number: the key made with it is apart from all that training uses."""
+
+
+class Diagnostics(NamedTuple):
+    """Measured at one state, averaged over `MINIBATCHES` minibatches.
+
+    - `signal_power`: for every layer, the mean square of the learning signal as it comes ("raw") and after each
+      transformation (by the name of its class): one less the ratio of two neighbours is the share that a baseline
+      removes. None for an estimator without a learning signal.
+    - `gradient_snr`: for model, inference network and baselines, |E g| / sqrt(trace Var g) of one update's gradient g;
+      None for one that does not vary.
+    - `kl`: the terms E[log Q(h^i | h^(i-1)) - log P(h^i | h^(i+1))] that the bound pays for every layer, in nats.
+    - `units_in_use`: the share of every layer's units with a `unit_kl` above `IN_USE`.
+
+    The last two are None for networks that are not chains of our binary layers.
+    """
+
+    signal_power: dict[str, list[float]] | None
+    gradient_snr: dict[str, float | None]
+    kl: list[float] | None
+    units_in_use: list[float] | None
+
+
+def diagnose(state: TrainState, data: Any, *, estimator: Estimator, batch_size: int) -> Diagnostics:
+    """Look at `state`; costs about as much as `MINIBATCHES` updates. `data` is as `rows.on_device` gives it."""
+    powers, (means, squares), divergences = _measure(state, data, estimator, batch_size)
+    return Diagnostics(
+        None if powers is None else {name: np.asarray(powers[name]).tolist() for name in signal_names(estimator)},
+        {
+            name: signal_to_noise(float(mean), float(square), MINIBATCHES)
+            for name, mean, square in zip(Parameters._fields, means, squares, strict=True)
+            if jax.tree.leaves(trained(getattr(state.params, name)))
+        },
+        None if divergences is None else np.asarray(divergences[0]).tolist(),
+        None if divergences is None else [float(np.mean(np.asarray(units) > IN_USE)) for units in divergences[1]],
+    )
+
+
+def signal_to_noise(square_of_mean: float, mean_square: float, draws: int) -> float | None:
+    """|E g| / sqrt(trace Var g), from |mean g|^2 and the mean of |g|^2 over independent draws of g.
+
+    Both expectations are estimated without bias: |mean g|^2 is too large by trace Var g / draws. Where noise leaves
+    less than nothing of |E g|^2, the ratio is 0.
+    """
+    variance = (mean_square - square_of_mean) * draws / (draws - 1)
+    if not variance > 0:
+        return None
+    return max(0.0, square_of_mean - variance / draws) ** 0.5 / variance**0.5
+
+
+def signal_names(estimator: Any) -> list[str]:
+    """What `signal_power` measures, in order: the signal as it comes, then after each transformation."""
+    names = ["raw"]
+    for transformation in _steps(estimator):
+        name = type(transformation).__name__
+        names.append(name if name not in names else f"{name} {len(names)}")
+    return names
+
+
+def signal_power(
+    estimator: NVIL, draws: Latents, params: Parameters, x: Any, state: Any
+) -> dict[str, Float[Array, " layers"]]:
+    """The mean square of the signal of every layer, as it comes and after each transformation."""
+    contexts = params.inference.contexts(x, draws)
+    signal = estimator.signals(*log_probs(params.pair, x, draws))
+    powers = [_mean_square(signal)]
+    chained = isinstance(estimator.transformation, Chain)
+    psis, states = (params.baselines, state) if chained else ((params.baselines,), (state,))
+    for transformation, psi, own in zip(_steps(estimator), psis, states, strict=True):
+        signal, _, _ = transformation.update(signal, contexts, psi, own)
+        powers.append(_mean_square(signal))
+    return dict(zip(signal_names(estimator), powers, strict=True))
+
+
+def _steps(estimator: NVIL) -> tuple[Transformation, ...]:
+    whole = estimator.transformation
+    return whole.transformations if isinstance(whole, Chain) else (whole,)
+
+
+def unit_kl(pair: Pair, x: Float[Array, "cases visible"], key: Key[Array, ""]) -> tuple[Float[Array, " _"], ...]:
+    """For every layer of latents, the KL divergence of each unit of Q from that of P in nats, a mean over the cases.
+
+    It is that of two Bernoulli variables, in closed form, given what each is conditioned on in a sample h ~ Q(h | x):
+    for autoregressive layers, the units before it too. For the deepest layer the sum over units is then an unbiased
+    estimate of its KL term in the bound. For a layer below, P sees a sample h^(i+1) that was made from h^i: the
+    divergence shows whether a unit is used, but the sum is not the layer's term in the bound (`Diagnostics.kl` is).
+    """
+    return tuple(jnp.mean(layer, axis=0) for layer in unit_kl_given(pair, x, pair.inference.sample(key, x)))
+
+
+def unit_kl_given(pair: Pair, x: Array, h: Latents) -> list[Float[Array, "cases _"]]:
+    """`unit_kl` for given latents, for every case."""
+    above = (*h[1:], h[-1][..., :0])
+    divergences = []
+    for q, p, value, below, context in zip(
+        pair.inference.layers, pair.model.layers[1:], h, pair.inference.contexts(x, h), above, strict=True
+    ):
+        a, b = _logits(q, value, below), _logits(p, value, context)
+        divergences.append(jax.nn.sigmoid(a) * (a - b) - softplus(a) + softplus(b))
+    return divergences
+
+
+def _logits(layer: Layer, value: Array, context: Array) -> Float[Array, "cases units"]:
+    """Of every unit, given its context and the units before it."""
+    if isinstance(layer, AutoregressiveBernoulli):
+        return layer.logits(context) + value @ jnp.triu(layer.within, 1)
+    assert isinstance(layer, Bernoulli)
+    return layer.logits(context)
+
+
+def layer_kl(pair: Pair, x: Array, h: Latents) -> Float[Array, " layers"]:
+    """An unbiased estimate of every layer's KL term in the bound, a mean over the cases; h ~ Q(h | x)."""
+    sampled = jnp.mean(pair.inference.log_prob(h, x) - pair.model.log_prob(x, h)[..., 1:], axis=0)
+    deepest = jnp.mean(jnp.sum(unit_kl_given(pair, x, h)[-1], axis=-1))  # the same expectation, less noise
+    return sampled.at[-1].set(deepest)
+
+
+def has_binary_layers(pair: Pair) -> bool:
+    """Whether `pair` is made of chains of our binary layers, of which `unit_kl` can be had."""
+    return (
+        isinstance(pair.model, BeliefNetwork)
+        and isinstance(pair.inference, InferenceNetwork)
+        and all(isinstance(p, Bernoulli | AutoregressiveBernoulli) for p in pair.model.layers[1:])
+        and all(isinstance(q, Bernoulli | AutoregressiveBernoulli) for q in pair.inference.layers)
+    )
+
+
+@eqx.filter_jit
+def _measure(state: TrainState, data: Any, estimator: Estimator, batch_size: int) -> Any:
+    key = jax.random.fold_in(jax.random.fold_in(state.key, _APART), state.step)
+    pair = state.params.pair
+
+    def one(key: Key[Array, ""]) -> Any:
+        data_key, draw_key, latent_key = jax.random.split(key, 3)
+        x = minibatch(data_key, data, batch_size)
+        draws = estimator.sample(draw_key, pair, x)
+        gradients, _, _ = estimator.gradients_from(draws, state.params, x, state.estimator)
+        powers = divergences = None
+        if isinstance(estimator, NVIL):
+            powers = signal_power(estimator, draws, state.params, x, state.estimator)
+        if has_binary_layers(pair):
+            ours = isinstance(estimator, NVIL)
+            h = jax.tree.map(lambda value: value[0], draws) if ours else pair.inference.sample(latent_key, x)
+            divergences = layer_kl(pair, x, h), [jnp.mean(units, axis=0) for units in unit_kl_given(pair, x, h)]
+        return trained(gradients), (_squares(gradients), powers, divergences)
+
+    def add(total: Any, key: Key[Array, ""]) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, one(key)), None
+
+    keys = jax.random.split(key, MINIBATCHES)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(one, keys[0]))
+    total, _ = jax.lax.scan(add, zeros, keys)
+    gradients, (squares, powers, divergences) = jax.tree.map(lambda leaf: leaf / MINIBATCHES, total)
+    return powers, (_squares(gradients), squares), divergences
+
+
+def _squares(gradients: Parameters) -> Float[Array, "3"]:
+    return jnp.stack([jnp.asarray(optax.tree.norm(trained(group), squared=True), float) for group in gradients])
+
+
+def _mean_square(signal: Float[Array, "*batch layers"]) -> Float[Array, " layers"]:
+    return jnp.mean(jnp.square(signal), axis=tuple(range(signal.ndim - 1)))
