@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test check format bench figures clean
+.PHONY: demo test test-slow check format bench figures clean
 
 demo: $(READY)
 	$(BIN)/nvil train --out runs/demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2
+
+test-slow: $(READY)  # runs killed more often
+	$(BIN)/python -m pytest -n 2 -m slow
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -24,6 +27,7 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/update_cost.py
 	$(BIN)/python benchmarks/layer_cost.py
+	$(BIN)/python benchmarks/checkpoint_cost.py
 
 figures: $(READY)
 	$(BIN)/python docs/variance.py

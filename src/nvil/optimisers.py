@@ -5,6 +5,7 @@ The paper makes the inference network's rate "five times smaller than for the mo
 learned faster, and are the default.
 """
 
+import functools
 from collections.abc import Callable
 
 import optax
@@ -12,11 +13,13 @@ import optax
 from nvil.contracts import Parameters
 
 
+@functools.cache  # the same object for the same rates, so that training with it compiles once
 def sgd(learning_rate: float = 3e-4, *, inference_ratio: float = 0.2) -> optax.GradientTransformation:
     """The paper's plain stochastic gradient ascent, on gradients *summed* over the minibatch."""
     return _grouped(optax.sgd, learning_rate, inference_ratio)
 
 
+@functools.cache
 def adam(learning_rate: float = 3e-3, *, inference_ratio: float = 1.0) -> optax.GradientTransformation:
     """Adam (Kingma & Ba, 2015): not the paper's recipe, but it learns in a fraction of the updates."""
     return _grouped(optax.adam, learning_rate, inference_ratio)

@@ -611,4 +611,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _number(value: Any) -> float:
-    return math.nan if value is None else float(value) if abs(value) < 1e300 else math.copysign(math.inf, value)
+    try:
+        return math.nan if value is None else float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

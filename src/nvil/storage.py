@@ -109,9 +109,10 @@ def locked(folder: Path) -> Iterator[None]:
         os.write(descriptor, f"{os.getpid()}\n".encode())
         yield
     finally:
-        with contextlib.suppress(OSError):
-            path.unlink()
-        os.close(descriptor)
+        try:
+            path.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
 
 
 def _lock(path: Path) -> int:

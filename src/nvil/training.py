@@ -113,10 +113,15 @@ def start(
     """The state before the first update."""
     root, data_key, init_key = jax.random.split(jax.random.key(seed), 3)
     x = minibatch(data_key, on_device(data), batch_size)
-    baselines, estimator_state = eqx.filter_jit(estimator.init)(init_key, pair, x)
+    baselines, estimator_state = _init(estimator, init_key, pair, x)
     params = Parameters(*pair, baselines)
     optimiser_state = optimiser.init(trained(params))
     return TrainState(params, optimiser_state, estimator_state, root, jnp.asarray(0, jnp.int32))
+
+
+@eqx.filter_jit
+def _init(estimator: Estimator, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[Any, Any]:
+    return estimator.init(key, pair, x)
 
 
 def train_step(
@@ -167,42 +172,50 @@ def empty_tally(
 def make_train_chunk(
     *, estimator: Estimator, optimiser: optax.GradientTransformation, batch_size: int
 ) -> Callable[[TrainState, Any, int, Tally], tuple[TrainState, Chunk]]:
-    """Compile `train_chunk(state, data, updates, tally)`: many updates without returning to Python.
+    """`train_chunk(state, data, updates, tally)`: many updates without returning to Python.
 
     The number of updates is not compiled in, so every chunk length runs the same code, and sums go on from those of the
     chunk before: where a chunk ends changes no bit of what is computed. The loop ends early at an update whose bound is
     not finite.
     """
+    return lambda state, data, updates, tally: _train_chunk(
+        state, data, jnp.asarray(updates, jnp.int32), tally, estimator, optimiser, batch_size
+    )
 
-    def step(state: TrainState, data: Any) -> tuple[TrainState, Info, Parameters]:
-        return train_step(state, data, estimator=estimator, optimiser=optimiser, batch_size=batch_size)
 
-    @eqx.filter_jit
-    def train_chunk(state: TrainState, data: Any, updates: Int[Array, ""], tally: Tally) -> tuple[TrainState, Chunk]:
-        arrays, static = eqx.partition(state, eqx.is_array)
+@eqx.filter_jit  # of the module, not of `make_train_chunk`, so that equal settings compile once in a process
+def _train_chunk(
+    state: TrainState,
+    data: Any,
+    updates: Int[Array, ""],
+    tally: Tally,
+    estimator: Estimator,
+    optimiser: optax.GradientTransformation,
+    batch_size: int,
+) -> tuple[TrainState, Chunk]:
+    arrays, static = eqx.partition(state, eqx.is_array)
 
-        def go_on(carry):
-            _, total, _, done = carry
-            return (done < updates) & jnp.isfinite(total.bound)
+    def go_on(carry):
+        _, total, _, done = carry
+        return (done < updates) & jnp.isfinite(total.bound)
 
-        def body(carry):
-            arrays, total, norms, done = carry
-            state, info, gradients = step(eqx.combine(arrays, static), data)
-            # The norms cost a pass over all parameters: taken once a chunk.
-            norms = jax.lax.cond(done == updates - 1, _norms, lambda _: norms, gradients)
-            total = jax.tree.map(jnp.add, total, info)
-            return eqx.filter(state, eqx.is_array), total, norms, done + 1
+    def body(carry):
+        arrays, total, norms, done = carry
+        settings = {"estimator": estimator, "optimiser": optimiser, "batch_size": batch_size}
+        state, info, gradients = train_step(eqx.combine(arrays, static), data, **settings)
+        # The norms cost a pass over all parameters: taken once a chunk.
+        norms = jax.lax.cond(done == updates - 1, _norms, lambda _: norms, gradients)
+        total = jax.tree.map(jnp.add, total, info)
+        return eqx.filter(state, eqx.is_array), total, norms, done + 1
 
-        begin = (arrays, tally.info, jnp.zeros(3), jnp.asarray(0, jnp.int32))
-        arrays, total, norms, done = jax.lax.while_loop(go_on, body, begin)
-        leaves = jax.tree.leaves(eqx.filter(arrays.params, eqx.is_inexact_array))
-        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-        done = tally.updates + done
-        mean = jax.tree.map(lambda leaf: leaf / done.astype(leaf.dtype), total)
-        chunk = Chunk(mean, norms, Tally(total, done), finite & jnp.isfinite(total.bound))
-        return eqx.combine(arrays, static), chunk
-
-    return lambda state, data, updates, tally: train_chunk(state, data, jnp.asarray(updates, jnp.int32), tally)
+    begin = (arrays, tally.info, jnp.zeros(3), jnp.asarray(0, jnp.int32))
+    arrays, total, norms, done = jax.lax.while_loop(go_on, body, begin)
+    leaves = jax.tree.leaves(eqx.filter(arrays.params, eqx.is_inexact_array))
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+    done = tally.updates + done
+    mean = jax.tree.map(lambda leaf: leaf / done.astype(leaf.dtype), total)
+    chunk = Chunk(mean, norms, Tally(total, done), finite & jnp.isfinite(total.bound))
+    return eqx.combine(arrays, static), chunk
 
 
 def fit(

@@ -1,0 +1,697 @@
+"""Runs survive: death at any instant, full disks, damaged and hostile files, and each other."""
+
+import errno
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import nvil
+from nvil import storage, tensorboard, training
+from nvil.cli import main
+from nvil.runs import Config, Run
+from processes import Commands
+
+CASES = (np.random.default_rng(0).random((60, 6)) < np.linspace(0.1, 0.9, 6)).astype(np.uint8)
+SIZES = ("--hidden", "3", "2", "--batch-size", "4", "--validation", "10")
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def refused(capsys, *arguments, code=2):
+    """The one sentence with which a command ends badly."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as caught:
+        main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    assert caught.value.code == code
+    lines = captured.err.strip().splitlines()
+    assert len(lines) == 1, captured.err
+    return lines[0]
+
+
+def assert_same_run(one: Path, other: Path):
+    """Metrics, newest checkpoint and best parameters are the same bytes, and nothing unfinished is left."""
+    for name in ("metrics.jsonl", "best.safetensors", newest(other).relative_to(other)):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    for run in (one, other):
+        assert not [path for path in run.rglob("*") if path.name.endswith(".part") or path.name == "lock"]
+
+
+def newest(run: Path) -> Path:
+    return max((run / "checkpoint").glob("*.safetensors"))
+
+
+# --- processes that are killed ---
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("commands")
+    np.save(folder / "cases.npy", CASES)
+    commands = Commands(folder)
+    yield commands
+    commands.close()
+
+
+KILLED = (
+    "--hidden",
+    "3",
+    "--batch-size",
+    "4",
+    "--validation",
+    "10",
+    "--data",
+    "cases.npy",
+    "--report-every",
+    "7",
+    "--checkpoint-seconds",
+    "0",
+    "--quiet",
+)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(commands):
+    """The run that nothing happened to; it also fills the cache of compiled functions."""
+    assert commands.run("train", *KILLED, "--checkpoint-seconds", "1000", "--updates", "200", "--out", "whole") == 0
+    return commands.folder / "whole"
+
+
+def report_count(run: Path) -> int:
+    metrics = run / "metrics.jsonl"
+    return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
+
+def until(condition, seconds=120):
+    """Wait, closely."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.0005)
+
+
+def killed_over_and_over(commands, uninterrupted, name, kills, seed):
+    """Kill at random instants: of every four lives one anywhere from its start on, two between or in the writing of
+    checkpoints and metrics, and one as soon as a file is being written."""
+    run = commands.folder / name
+    dice = random.Random(seed)
+    dead = in_writing = 0
+    while dead < kills:
+        pid = commands.start("train", *KILLED, "--updates", "200", "--out", name)
+        before = report_count(run)
+        if dead % 4 == 0:
+            time.sleep(dice.uniform(0, 1.5))
+        elif dead % 4 == 1:
+            until(lambda: list(run.rglob(".*.part")))
+        else:
+            until(lambda before=before: report_count(run) > before)  # it may first be cut down to the checkpoint
+            time.sleep(dice.uniform(0, 0.02))
+        os.kill(pid, signal.SIGKILL)
+        in_writing += bool(list(run.rglob(".*.part")))
+        assert commands.wait(pid) == -signal.SIGKILL, commands.error(pid)  # else it was done: more updates are needed
+        dead += 1
+    assert in_writing >= kills // 8
+    assert commands.run("train", *KILLED, "--updates", "200", "--out", name) == 0
+    assert_same_run(run, uninterrupted)
+
+
+def test_killed_20_times_a_run_ends_in_the_same_bits(commands, uninterrupted):
+    killed_over_and_over(commands, uninterrupted, "killed", 20, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_killed_again_and_again(commands, uninterrupted, seed):
+    killed_over_and_over(commands, uninterrupted, f"killed{seed}", 24, seed)
+
+
+def test_sigterm_and_ctrl_c_save_and_say_how_to_go_on(commands, uninterrupted):
+    """Off the grid of reports: chunks are cut at every third update, reports at every seventh."""
+    run = commands.folder / "stopped"
+    arguments = ["train", *KILLED, "--checkpoint-updates", "3", "--updates", "200", "--out", "stopped"]
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGINT, 130)):
+        pid, before = commands.start(*arguments), report_count(run)
+        until(lambda before=before: report_count(run) > before + 1)
+        os.kill(pid, number)
+        assert commands.wait(pid) == code, commands.error(pid)
+        *_, first, last = commands.error(pid).strip().splitlines()
+        assert first == "nvil: Saving, then stopping; Ctrl-C again stops at once."
+        at = int(newest(run).stem)
+        assert last == f"nvil: Stopped and saved at update {at}; to go on: {shlex.join(['nvil', *map(str, arguments)])}"
+        assert not (run / "lock").exists()
+    assert commands.run(*arguments) == 0
+    assert_same_run(run, uninterrupted)
+
+
+def test_a_second_ctrl_c_ends_at_once(commands, uninterrupted):
+    """Even where a chunk does not end: the signal handler is called twice before it does."""
+    settings = [value if value != "0" else "1000" for value in KILLED]
+    pid = commands.start("train", *settings, "--updates", "100000000", "--report-every", "100000000", "--out", "twice")
+    until(lambda: (commands.folder / "twice/config.toml").exists())
+    for _ in range(200):  # the first may come between two chunks
+        try:
+            os.kill(pid, signal.SIGINT)
+        except ProcessLookupError:
+            break
+        if "at once; what" in commands.error(pid) or "to go on" in commands.error(pid):
+            break
+        time.sleep(0.0002)
+    assert commands.wait(pid) == 130
+    assert "Traceback" not in commands.error(pid)
+
+
+def test_two_processes_on_one_run_and_a_dead_owner(commands, uninterrupted, capsys):
+    long = ("train", *KILLED, "--updates", "1000000", "--out", "contested")
+    owner = commands.start(*long)
+    until(lambda: report_count(commands.folder / "contested") > 1)
+    second = commands.start(*long)
+    assert commands.wait(second) == 2
+    assert commands.error(second).strip() == (
+        f"nvil: Another process ({owner}) is training in contested; wait for it, stop it, or choose another --out."
+    )
+    assert commands.run("evaluate", "contested") == 0  # to look is allowed
+    os.kill(owner, signal.SIGKILL)
+    commands.wait(owner)
+    assert (commands.folder / "contested/lock").read_text().strip() == str(owner)
+    third, before = commands.start(*long), int(newest(commands.folder / "contested").stem)
+    until(lambda: int(newest(commands.folder / "contested").stem) > before)
+    os.kill(third, signal.SIGTERM)
+    assert commands.wait(third) == 143
+
+
+# --- faults at every single call that changes a file ---
+
+
+class Dead(BaseException):
+    """The process is gone: nothing it does reaches the disk any more."""
+
+
+class Faults:
+    """From call `at` on, each call that changes a file fails; a write that fails has written half."""
+
+    def __init__(self, monkeypatch, error, writes_only=False):
+        self.error, self.at, self.calls = error, None, 0
+        for module, names in ((os, ("fsync",)), (os, () if writes_only else ("replace", "unlink", "rename", "chmod"))):
+            for name in names:
+                monkeypatch.setattr(module, name, self.failing(getattr(module, name)))
+        real_fdopen, real_open = os.fdopen, Path.open
+        monkeypatch.setattr(os, "fdopen", lambda *args: self.half_writing(real_fdopen(*args)))
+        monkeypatch.setattr(
+            Path,
+            "open",
+            lambda path, mode="r", *args, **options: (
+                self.half_writing(real_open(path, mode, *args, **options))
+                if mode == "ab"
+                else real_open(path, mode, *args, **options)
+            ),
+        )
+
+    def fails(self):
+        self.calls += 1
+        return self.at is not None and self.calls > self.at
+
+    def failing(self, function):
+        def call(*args, **options):
+            if self.fails():
+                raise self.error()
+            return function(*args, **options)
+
+        return call
+
+    def half_writing(self, file):
+        faults = self
+
+        class File:
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *_):
+                file.close()
+
+            def write(self, text):
+                if faults.fails():
+                    file.write(text[: len(text) // 2])
+                    file.flush()
+                    raise faults.error()
+                return file.write(text)
+
+            def __getattr__(self, name):
+                return getattr(file, name)
+
+        return File()
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "cases.npy"
+    np.save(path, CASES)
+    return Config(data=str(path)).load_data()
+
+
+@pytest.fixture
+def short_run(dataset, tmp_path, monkeypatch):
+    """A run of twelve updates with reports at 5, 10 and 12 and checkpoints at 4, 8 and 12."""
+    np.save("cases.npy", CASES)
+    config = Config(data="cases.npy", hidden=(3,), updates=12, batch_size=4, validation=10, report_every=5)
+    tally = []
+
+    def empty_once(*args, **settings):  # tracing an update takes longer than all the rest
+        tally[:] = tally or [empty_tally(*args, **settings)]
+        return tally[0]
+
+    empty_tally = training.empty_tally
+    monkeypatch.setattr(training, "empty_tally", empty_once)
+
+    def train(folder):
+        return [report.updates for report in Run.create(folder, config, dataset).fit(dataset, checkpoint_updates=4)]
+
+    assert train(Path("whole")) == [5, 10, 12]
+    return train
+
+
+def no_space():
+    return OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("error", [Dead, no_space])
+def test_a_fault_at_every_single_call_loses_nothing(short_run, error, monkeypatch):
+    with monkeypatch.context() as patch:
+        faults = Faults(patch, error, writes_only=error is no_space)
+        short_run(Path("counted"))
+    assert faults.calls > 25
+    for at in range(faults.calls):
+        folder = Path(f"fault{at}")
+        with monkeypatch.context() as patch:
+            broken = Faults(patch, error, writes_only=error is no_space)
+            broken.at = at
+            with pytest.raises((Dead, OSError)) as caught:
+                short_run(folder)
+        if error is no_space:
+            assert caught.value.errno == errno.ENOSPC
+            assert caught.value.filename.startswith(str(folder))
+            assert not list(folder.rglob("*.part"))
+        short_run(folder)
+        assert_same_run(folder, Path("whole"))
+
+
+def test_a_small_disk(capsys):
+    """The same for real: a file system that is full in the midst of a run, and then is not."""
+    Path("disk").mkdir()
+    mounted = os.geteuid() == 0 and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=72k", "tmpfs", "disk"], capture_output=True, check=False
+    )
+    if not mounted or mounted.returncode:
+        pytest.skip("only root can mount a small file system")
+    try:
+        np.save("cases.npy", CASES)
+        arguments = ["train", "--data", "cases.npy", *SIZES, "--updates", "20", "--report-every", "4", "--quiet"]
+        arguments += ["--checkpoint-updates", "4"]
+        message = refused(capsys, *arguments, "--out", "disk/run", code=1)
+        assert "No space left on device (disk/run/" in message
+        assert "What was saved before is kept; make room" in message
+        kept = [path for path in Path("disk/run/checkpoint").iterdir() if path.suffix == ".safetensors"]
+        assert kept
+        assert not list(Path("disk").rglob("*.part"))
+        subprocess.run(["mount", "-o", "remount,size=20m", "disk"], check=True)
+        main([*arguments, "--out", "disk/run"])
+        main([*arguments, "--out", "whole"])
+        assert_same_run(Path("disk/run"), Path("whole"))
+    finally:
+        subprocess.run(["umount", "disk"], check=True)
+
+
+# --- files that are damaged, from the future, or hostile ---
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    np.save(folder / "cases.npy", CASES)
+    arguments = ["train", "--data", str(folder / "cases.npy"), *SIZES, "--report-every", "5", "--quiet"]
+    arguments += ["--checkpoint-updates", "10"]
+    main([*arguments, "--updates", "20", "--out", str(folder / "run"), "--tensorboard"])
+    return folder / "run", arguments
+
+
+@pytest.fixture
+def copy(finished):
+    shutil.copytree(finished[0], "copy")
+    return Path("copy"), [*finished[1], "--updates", "25", "--out", "copy"]
+
+
+@pytest.fixture(scope="module")
+def longer(finished):
+    folder, arguments = finished
+    longer = folder.parent / "longer"
+    main([*arguments, "--updates", "25", "--out", str(longer)])
+    return longer
+
+
+def damage(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    if how == "truncated":
+        content = content[: len(content) // 2]
+    elif how == "empty":
+        content = b""
+    elif how == "header":
+        content[:8] = (2**62).to_bytes(8, "little")
+    else:
+        content[8:40] = bytes(range(32))
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["truncated", "empty", "header", "overwritten"])
+def test_a_damaged_checkpoint_is_passed_over_and_said(how, copy, longer, capsys):
+    run, arguments = copy
+    damage(newest(run), how)
+    name = newest(run).stem
+    capsys.readouterr()
+    main(arguments)
+    said = capsys.readouterr().err
+    assert f"{name}.safetensors is not a readable safetensors file" in said
+    assert "Going on from the checkpoint before it." in said
+    assert_same_run(run, longer)
+    assert [path.stem for path in sorted((run / "checkpoint").glob("*.safetensors"))] == [
+        "000000000020",
+        "000000000025",
+    ]
+    assert (run / "checkpoint" / f"{name}.damaged").exists()  # not ours to throw away
+
+
+def test_when_no_checkpoint_can_be_read_nothing_is_touched(copy, capsys):
+    run, arguments = copy
+    for path in (run / "checkpoint").iterdir():
+        damage(path, "truncated")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert (
+        "There is no other checkpoint; choose another --out, or remove copy to start again." in capsys.readouterr().err
+    )
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def rewritten(path: Path, arrays=None, **metadata) -> None:
+    """The same file with some arrays or metadata changed."""
+    stored = safetensors.numpy.load_file(path)
+    with safetensors.safe_open(path, framework="numpy") as file:
+        known = json.loads(file.metadata()["nvil"])
+    text = json.dumps({**known, **metadata})
+    path.write_bytes(safetensors.numpy.save({**stored, **(arrays or {})}, metadata={"nvil": text}))
+
+
+def test_files_of_a_newer_format_are_refused_and_kept(copy, capsys):
+    run, arguments = copy
+    rewritten(newest(run), format="2")
+    before = newest(run).read_bytes()
+    assert "is of format 2, and this version of nvil reads formats up to 1; install a newer" in refused(
+        capsys, *arguments
+    )
+    assert newest(run).read_bytes() == before
+    rewritten(run / "best.safetensors", format="2")
+    assert "best.safetensors is of format 2" in refused(capsys, "evaluate", run)
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("format = 1", "format = 7"))
+    assert "config.toml is of format 7" in refused(capsys, *arguments)
+    assert "config.toml is of format 7" in refused(capsys, "sample", run)
+
+
+def huge_header(path: Path) -> None:
+    path.write_bytes((10**9).to_bytes(8, "little") + b'{"x":' + b"[" * 100_000)
+
+
+def huge_claim(path: Path) -> None:
+    header = json.dumps({"model": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+
+
+HOSTILE_PARAMETERS = {
+    "huge header": (huge_header, "not a readable safetensors file"),
+    "huge claim": (huge_claim, "not a readable safetensors file"),
+    "other names": (lambda p: rewritten(p, {"<script>" * 50: np.zeros(1)}), "is in only one of the two"),
+    "wrong shape": (
+        lambda p: rewritten(p, {"model.layers.0.logits.bias": np.zeros((7, 9), np.float32)}),
+        "'model.layers.0.logits.bias' has shape [7, 9], not [6]",
+    ),
+    "wrong type": (
+        lambda p: rewritten(p, {"model.layers.0.logits.bias": np.zeros(6, np.int64)}),
+        "'model.layers.0.logits.bias' is int64, not float32",
+    ),
+    "odd metadata": (
+        lambda p: p.write_bytes(safetensors.numpy.save({}, metadata={"nvil": "[1, 2]"})),
+        "its metadata is not what nvil writes",
+    ),
+    "deep metadata": (
+        lambda p: p.write_bytes(safetensors.numpy.save({}, metadata={"nvil": "[" * 100_000})),
+        "not a readable safetensors file",
+    ),
+    "odd format": (lambda p: rewritten(p, format="new"), "its format is 'new', not a number"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_PARAMETERS)
+def test_hostile_parameters_get_one_clear_sentence(name, copy, capsys):
+    run, _ = copy
+    make, message = HOSTILE_PARAMETERS[name]
+    make(run / "best.safetensors")
+    sentence = refused(capsys, "evaluate", run)
+    assert message in sentence
+    assert len(sentence) < 400
+
+
+HOSTILE_CONFIGS = {
+    "hidden = [3, 2]": {
+        "hidden = [1000000000]": "best.safetensors does not hold the parameters its config describes",
+        "hidden = [1000000000, 1000000000]": "has shape",
+        "hidden = [100000000000000000000]": "--hidden 100000000000000000000 is too large",
+        "hidden = [0]": "every layer needs at least one unit",
+        "hidden = []": "at least one layer",
+        "hidden = 3": "hidden should be a list of whole numbers",
+        "hidden = [true]": "hidden should be a list of whole numbers",
+        'hidden = ["3"]': "hidden should be a list of whole numbers",
+        f"hidden = {[1] * 5000}": "more than 100 are not supported",
+        f"hidden = {'[' * 5000}": "config.toml cannot be read",
+    },
+    "updates = 20": {
+        'updates = "many"': "updates should be a whole number",
+        "updates = 1e300": "updates should be a whole number",
+        "updates = true": "updates should be a whole number",
+        f"updates = {'9' * 5000}": "config.toml cannot be read",
+        "updates = 1979-05-27": "updates should be a whole number",
+    },
+    "learning_rate = 0.003": {
+        "learning_rate = nan": "must be a positive number",
+        "learning_rate = [1]": "learning_rate should be a number",
+        f"learning_rate = {'9' * 400}": "must be a positive number",
+    },
+    "visible = 6": {
+        "visible = 6000000000000": "visible = 6000000000000 cannot be",
+        "visible = 0": "visible = 0 cannot be",
+        "visible = 7": "has shape",
+        "visible = 6\nimage = [3, 3]": "a picture of [3, 3] does not have 6 pixels",
+        "visible = 6\nimage = [3]": "image should be a list of whole numbers",
+        "visible = 6\nlengths = [-1]": "lengths must be from 1 up",
+        "": "visible is missing",
+    },
+    'model = "sbn"': {'model = "<script>"': "Unknown model '<script>'", "model = 3": "model should be a text"},
+    "seed = 0": {"seed = 0\n\x00": "config.toml cannot be read", "seed = -1": "--seed must be at least 0"},
+}
+
+
+@pytest.mark.parametrize("line", HOSTILE_CONFIGS)
+def test_a_hostile_config_gets_one_clear_sentence(line, copy, capsys):
+    run, _ = copy
+    config = (run / "config.toml").read_text()
+    assert line in config
+    for other, message in HOSTILE_CONFIGS[line].items():
+        (run / "config.toml").write_text(config.replace(line, other))
+        sentence = refused(capsys, "evaluate", run)
+        assert message in sentence, other
+        assert len(sentence) < 400
+
+
+@pytest.mark.parametrize("path", ["../../../etc/passwd", "/dev/zero", "/dev/zero.npy", ".", "\\u0000.npy"])
+def test_a_config_that_names_other_files_is_refused(path, copy, capsys):
+    run, _ = copy
+    lines = (run / "config.toml").read_text().splitlines()
+    lines = [f'data = "{path}"' if line.startswith("data =") else line for line in lines]
+    (run / "config.toml").write_text("\n".join(lines))
+    assert len(refused(capsys, "evaluate", run)) < 400
+
+
+def test_hostile_metrics_do_no_harm(copy, longer, capsys):
+    run, arguments = copy
+    metrics = run / "metrics.jsonl"
+    good = metrics.read_bytes()
+    odd = [
+        b"garbage",
+        b"\xff\xfe\x00",
+        b"[" * 100_000,
+        b'{"updates": 1e9}',
+        b'{"updates": "5"}',
+        b'{"updates": -5}',
+        b'{"updates": ' + b"9" * 5000 + b"}",
+        b"[1, 2]",
+        b"null",
+        b'{"bound": 1}',
+    ]
+    metrics.write_bytes(b"\n".join([*odd[:5], good.rstrip(b"\n"), *odd[5:], b'{"updates": 21']))
+    found = Run.open(run).metrics()
+    np.testing.assert_array_equal(found["updates"], [5, 10, 15, 20])
+    assert "metrics.jsonl has 10 lines that are no reports; left out." in capsys.readouterr().err
+    main(arguments)
+    assert_same_run(run, longer)
+
+
+def test_numbers_that_are_none_are_nan(copy):
+    run, _ = copy
+    huge = "9" * 400
+    lines = [
+        '{"updates": 1, "bound": NaN, "best_bound": 1e999, "signal": {"mean": [1, 2]}, "text": "<script>"}',
+        '{"updates": 2, "bound": "low", "best_bound": -' + huge + ', "signal": {"mean": [1]}}',
+        '{"updates": 3, "bound": null, "best_bound": true, "signal": {"mean": "x"}}',
+        '{"updates": 4, "bound": -1.5, "signal": null}',
+    ]
+    (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    found = Run.open(run).metrics()
+    np.testing.assert_array_equal(found["updates"], [1, 2, 3, 4])
+    np.testing.assert_array_equal(found["bound"], [np.nan, np.nan, np.nan, -1.5])
+    np.testing.assert_array_equal(found["best_bound"], [np.inf, -np.inf, np.nan, np.nan])
+    np.testing.assert_array_equal(found["signal.mean"], [[1, 2], [np.nan] * 2, [np.nan] * 2, [np.nan] * 2])
+    assert "text" not in found
+
+
+# --- from Python ---
+
+
+def test_a_run_from_python(copy, longer):
+    run = nvil.Run.open("copy")
+    metrics = run.metrics()
+    layers = 2
+    for name, shape in {
+        "updates": (4,),
+        "bound": (4,),
+        "validation_bound": (4,),
+        "best_bound": (4,),
+        "signal.raw_deviation": (4, layers),
+        "gradient_norms.model": (4,),
+        "diagnostics.kl": (4, layers),
+        "diagnostics.units_in_use": (4, layers),
+        "diagnostics.gradient_snr.inference": (4,),
+        "diagnostics.signal_power.raw": (4, layers),
+        "diagnostics.signal_power.VarianceNormalisation": (4, layers),
+    }.items():
+        assert metrics[name].shape == shape, name
+        assert np.all(np.isfinite(metrics[name])), name
+    np.testing.assert_array_equal(metrics["best_bound"], np.maximum.accumulate(metrics["validation_bound"]))
+    assert np.all(run.timing()["updates_per_second"] > 0)
+    assert nvil.chain(run.load_best()) == "x 6 <- h1 3 <- h2 2"
+    assert run.made_with["version"] == nvil.__version__
+    assert run.made_with["jax"]
+    assert [report.updates for report in run.resume(updates=25)] == [25]
+    assert_same_run(Path("copy"), longer)
+    with pytest.raises(nvil.UsageError, match="can only grow"):
+        next(nvil.Run.open("copy").resume(updates=3))
+
+
+def test_a_caller_who_has_enough_leaves_a_run_to_go_on_with(copy, longer):
+    reports = nvil.Run.open("copy").resume(updates=25)
+    with pytest.raises(nvil.UsageError, match=f"Another process .{os.getpid()}. is training in copy"):
+        next(reports), next(nvil.Run.open("copy").resume(updates=25))
+    reports.close()
+    list(nvil.Run.open("copy").resume())
+    assert_same_run(Path("copy"), longer)
+
+
+def test_other_versions_are_said(copy, longer, capsys):
+    run, arguments = copy
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace(f'jax = "{nvil.Run.open(run).made_with["jax"]}"', 'jax = "0.0.1"'))
+    capsys.readouterr()
+    main(arguments)
+    assert "This run began with other versions (jax 0.0.1 -> " in capsys.readouterr().err
+    assert_same_run(run, longer)
+
+
+def test_a_folder_that_cannot_be_locked_is_said(tmp_path, monkeypatch, capsys):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(storage.fcntl, "flock", no_locks)
+    with storage.locked(tmp_path):
+        pass
+    assert "cannot be locked (No locks available); let no other process train in it" in capsys.readouterr().err
+
+
+def test_a_lock_that_was_removed_while_it_was_opened_is_taken_anew(tmp_path, monkeypatch):
+    real = storage.fcntl.flock
+
+    def removed_meanwhile(descriptor, how):
+        monkeypatch.setattr(storage.fcntl, "flock", real)
+        (tmp_path / "lock").unlink()
+        real(descriptor, how)
+
+    monkeypatch.setattr(storage.fcntl, "flock", removed_meanwhile)
+    with storage.locked(tmp_path):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+        with pytest.raises(nvil.UsageError), storage.locked(tmp_path):
+            pass
+
+
+def test_parameters_that_explode_after_a_checkpoint_lose_it(dataset, monkeypatch, tmp_path):
+    """A checkpoint between the last report and the explosion would only lead to the same explosion again."""
+    config = Config(
+        data=dataset.name, hidden=(3,), updates=60, batch_size=4, validation=10, report_every=20, learning_rate=1e38
+    )
+    with pytest.raises(training.DivergedError, match="the state of update 0 is kept"):
+        list(Run.create(tmp_path / "run", config, dataset).fit(dataset, checkpoint_updates=1))
+    assert newest(tmp_path / "run").stem == "000000000000"
+    assert [path.name for path in (tmp_path / "run/checkpoint").iterdir()] == ["000000000000.safetensors"]
+
+
+# --- TensorBoard ---
+
+
+def test_tensorboard_gets_every_report_once(tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for begin, values in ((0, [(5, 0.5), (10, 1.0), (15, 1.5)]), (10, [(15, 1.5), (20, 2.0)])):  # killed after 15
+        writer = tensorboard.Writer(tmp_path / "board", begin)
+        for step, value in values:
+            layers = {"kl": [value, 2 * value], "none": None}
+            writer.add(1e9 + begin + step, {"updates": step, "bound": value, "diagnostics": layers})
+        writer.close()
+        time.sleep(1.1)  # event files are named by the second
+    events = accumulator.EventAccumulator(str(tmp_path / "board"))
+    events.Reload()
+    assert sorted(events.Tags()["scalars"]) == ["bound", "diagnostics/kl/layer1", "diagnostics/kl/layer2"]
+    for name, factor in (("bound", 1), ("diagnostics/kl/layer2", 2)):
+        got = [(event.step, event.value) for event in events.Scalars(name)]
+        assert got == [(step, factor * step / 10) for step in (5, 10, 15, 20)]
+
+
+def test_tensorboard_from_the_command_line(finished):
+    files = list((finished[0] / "tensorboard").iterdir())
+    assert len(files) == 1
+    assert b"diagnostics/gradient_snr/model" in files[0].read_bytes()
+
+
+def test_tensorboard_that_is_not_installed(finished, monkeypatch, capsys):
+    monkeypatch.setitem(__import__("sys").modules, "tensorboard.compat.proto", None)
+    _, arguments = finished
+    message = refused(capsys, *arguments, "--updates", "5", "--out", "new", "--tensorboard")
+    assert message == "nvil: --tensorboard needs TensorBoard: pip install 'nvil[tensorboard]'"
+    assert not list(Path("new").iterdir())
