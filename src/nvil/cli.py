@@ -412,6 +412,7 @@ class Show:
 
     bar: Progress | None
     quiet: bool
+    reports: int = 0
 
     def text(self, line: str) -> None:
         if not self.quiet:
@@ -419,7 +420,8 @@ class Show:
 
     def updates(self, done: int) -> None:
         if self.bar:
-            self.bar.update(self.bar.task_ids[0], completed=done)
+            first = self.bar.tasks[0].description == "compiling"
+            self.bar.update(self.bar.task_ids[0], completed=done, description="training" if first else None)
 
     def report(self, report: Report) -> None:
         if self.bar:
@@ -428,6 +430,9 @@ class Show:
                 text += f"  validation {report.validation_bound:.2f}  best {report.best.bound:.2f}"
             text += f"  {report.updates_per_second:.0f} updates/s"
             self.bar.update(self.bar.task_ids[0], description=text)
+            if not self.reports:  # the time left is not to be told from the seconds that compiling took
+                self.bar.reset(self.bar.task_ids[0], completed=report.updates)
+            self.reports += 1
         else:
             self.text(str(report))
 
@@ -438,13 +443,13 @@ def progress(run: Run, quiet: bool) -> Iterator[Show]:
         yield Show(None, quiet)
         return
     columns = (
-        BarColumn(bar_width=None),  # what room the rest leaves
+        *([BarColumn(bar_width=None)] if stderr.width >= 100 else []),  # in what room the rest leaves
         TextColumn("{task.percentage:3.0f}%"),
         TextColumn("{task.description}"),
         TimeRemainingColumn(compact=True),
         TextColumn("left"),
     )
-    with Progress(*columns, console=stderr, expand=True) as bar:
+    with Progress(*columns, console=stderr, expand=stderr.width >= 100) as bar:
         bar.add_task("compiling", total=run.config.updates, completed=run.updates())
         yield Show(bar, quiet)
 
