@@ -611,7 +611,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _number(value: Any) -> float:
+    if value is None:
+        return math.nan
     try:
-        return math.nan if value is None else float(value)
+        return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
