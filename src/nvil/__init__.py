@@ -9,6 +9,7 @@ from nvil.estimators import nvil, reinforce, wake_sleep
 from nvil.evaluation import DocumentEvaluation, Evaluation, evaluate, evaluate_documents
 from nvil.models import chain, darn, fdarn, sbn
 from nvil.runs import Config, Run
+from nvil.streams import Stream
 from nvil.training import Best, Report, TrainState, fit
 
 __version__ = _version("nvil")
@@ -25,6 +26,7 @@ __all__ = [
     "Parameters",
     "Report",
     "Run",
+    "Stream",
     "TrainState",
     "TrainingError",
     "UsageError",

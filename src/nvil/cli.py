@@ -53,6 +53,8 @@ def train(
       nvil train
       nvil train --hidden 200 200 --optimiser sgd --updates 100000 --out runs/deep
       nvil train --data my.npy --binarize threshold
+      nvil train --data binarized-mnist --hidden 200 --batch-size 20 --learning-rate 1e-3 --updates 100000
+      generate-cases | nvil train --data - --hidden 50
 
     Args:
         config: What to train, on what, and how.
@@ -68,19 +70,14 @@ def train(
     if checkpoint_updates is not None and checkpoint_updates < 1:
         raise UsageError(f"--checkpoint-updates must be at least 1, not {checkpoint_updates}.")
     config = config.resolved()
-    name = "-".join((Path(config.data).stem, config.model, *map(str, config.hidden)))
+    source = "stream" if config.data == "-" else Path(config.data).stem
+    name = "-".join((source, config.model, *map(str, config.hidden)))
     out = Path("runs", name) if out is None else out
     dataset = config.load_data()
     run = Run.create(out, config, dataset)
-    validation_cases = config.validation if dataset.validation is None else dataset.validation.shape[0]
-    train_cases = dataset.train.shape[0] - (config.validation if dataset.validation is None else 0)
     with contextlib.ExitStack() as ends:
         show = ends.enter_context(progress(run, quiet))
-        show.text(
-            f"{dataset.name}: {train_cases} training, {validation_cases} validation "
-            f"and {dataset.test.shape[0]} test cases of {run.visible} {'words' if run.documents else 'binary units'}"
-            + (f" ({dataset.note})" if dataset.note else "")
-        )
+        show.text(f"{dataset.name}: {cases_in_words(run, dataset)} ({dataset.note})")
         show.text(f"{chain(run.build())}, {config.estimator}, {config.optimiser} {config.learning_rate:g}")
         stop = ends.enter_context(stop_on_signals())
 
@@ -101,6 +98,31 @@ def train(
         if stop.signal is not None:
             raise Stopped(stop.signal, run.updates())
         show.text("evaluating")
+    if dataset.test is None:
+        print(f"best validation bound {run.metrics()['best_bound'][-1]:8.2f} nats a case, over {run.updates()} updates")
+    else:
+        print_result(run, dataset)
+    if run.image or run.documents:
+        picture = out / ("samples.png" if run.image else "samples.txt")
+        draw(run, 100, picture)
+        print(f"samples               {picture}")
+    print(f"next                  nvil evaluate {out} {'--data FILE' if dataset.test is None else '--samples 100'}")
+
+
+def cases_in_words(run: Run, dataset: data.Dataset) -> str:
+    """How many cases there are of what."""
+    kind = f"{run.visible} {'words' if run.documents else 'binary units'}"
+    if dataset.test is None:
+        return f"cases of {kind}, the first {run.config.validation} for validation"
+    if dataset.validation is None:
+        train, validation = dataset.train.shape[0] - run.config.validation, run.config.validation
+    else:
+        train, validation = dataset.train.shape[0], dataset.validation.shape[0]
+    return f"{train} training, {validation} validation and {dataset.test.shape[0]} test cases of {kind}"
+
+
+def print_result(run: Run, dataset: data.Dataset) -> None:
+    """The test bound, and what could be had without latents."""
     pair = run.load_best()
     if run.documents:
         documents = evaluate_documents(pair, dataset.test)
@@ -113,11 +135,6 @@ def train(
         without = data.factorial_bound(dataset.test)
         print(f"best factorial model  {without:8.2f} nats a case could be had without latents")
     print(f"test bound            {result.bound:8.2f} nats a case{standard_error(result)}")
-    if run.image or run.documents:
-        picture = out / ("samples.png" if run.image else "samples.txt")
-        draw(run, 100, picture)
-        print(f"samples               {picture}")
-    print(f"next                  nvil evaluate {out} --samples 100")
 
 
 def evaluate_run(
@@ -416,7 +433,7 @@ class Show:
 
     def text(self, line: str) -> None:
         if not self.quiet:
-            (self.bar.console if self.bar else stderr).print(line)
+            (self.bar.console if self.bar else stderr).print(line, soft_wrap=True)
 
     def updates(self, done: int) -> None:
         if self.bar:
@@ -450,7 +467,7 @@ def progress(run: Run, quiet: bool) -> Iterator[Show]:
         TextColumn("left"),
     )
     with Progress(*columns, console=stderr, expand=stderr.width >= 100) as bar:
-        bar.add_task("compiling", total=run.config.updates, completed=run.updates())
+        bar.add_task("compiling", total=None if run.config.data == "-" else run.config.updates, completed=run.updates())
         yield Show(bar, quiet)
 
 

@@ -116,7 +116,7 @@ def take(data: Any, rows: Int[Array, " size"], key: Key[Array, ""]) -> Float[Arr
 
 def as_rows(data: Any) -> Any:
     """Whatever holds one case a row: an array, `SparseRows`, `Grey`; SciPy matrices and data frames are converted."""
-    if isinstance(data, SparseRows | Grey):
+    if isinstance(data, SparseRows | Grey | InOrder):
         return data
     if scipy.sparse.issparse(data):
         return sparse_rows(data)

@@ -40,6 +40,7 @@ from nvil.estimators import nvil as nvil_estimator
 from nvil.estimators import reinforce, wake_sleep
 from nvil.models import WITHIN, darn, fdarn, sbn
 from nvil.rows import mean_row, on_device
+from nvil.streams import Stream
 
 MODELS = {"sbn": sbn, "fdarn": fdarn, "darn": darn}
 ESTIMATORS = {"nvil": nvil_estimator, "wake-sleep": wake_sleep, "reinforce": reinforce}
@@ -60,7 +61,8 @@ class Config:
 
     data: str = "digits"
     """A named set (see: nvil data list), a file with one case a row (.npy, .npz, .csv, .tsv, .amat, idx, .svmlight,
-    .mtx, docword.*.txt), or text: a folder of files, a .tar of them, or a .txt with a document a line."""
+    .mtx, docword.*.txt), text (a folder of files, a .tar of them, or a .txt with a document a line), or - for a stream
+    with a case a line."""
     model: str = "sbn"
     """sbn (sigmoid belief network), fdarn (autoregressive latents) or darn (autoregressive latents and visibles)."""
     hidden: tuple[int, ...] = (100, 50)
@@ -71,8 +73,8 @@ class Config:
     """nvil, its rival wake-sleep, or reinforce (nvil without variance reduction)."""
     optimiser: str = "adam"
     """adam, or sgd on summed gradients as in the paper."""
-    updates: int = 30_000
-    """Parameter updates in all."""
+    updates: int | None = None
+    """Parameter updates in all; without it 30,000, or all that a stream has cases for."""
     batch_size: int = 50
     """Cases in a minibatch; 20 in the paper."""
     learning_rate: float | None = None
@@ -100,8 +102,12 @@ class Config:
     """Of text: how many words to count, the most frequent."""
     stop_words: str = "none"
     """Of text: english leaves its most common words out."""
+    vocabulary: str | None = None
+    """Of text: a file with the words to count, one a line, instead."""
     first_index: int = 1
     """Of svmlight files: the index of the first column, 1 or 0."""
+    columns: int | None = None
+    """Of a stream of column:count lines: how many columns there are."""
 
     def resolved(self) -> "Config":
         """Check every choice and fill in what depends on others."""
@@ -110,19 +116,19 @@ class Config:
         choose("optimiser", self.optimiser, OPTIMISERS)
         choose("inference network", self.inference, WITHIN)
         self.choices().checked()
-        for name, least in (
-            ("updates", 1),
-            ("batch_size", 1),
-            ("samples", 1),
-            ("validation", 0),
-            ("report_every", 1),
-            ("seed", 0),
+        updates = self.updates if self.updates is not None else LARGEST if self.data == "-" else 30_000
+        for option, value, least in (
+            ("updates", updates, 1),
+            ("batch-size", self.batch_size, 1),
+            ("samples", self.samples, 1),
+            ("validation", self.validation, 0),
+            ("report-every", self.report_every, 1),
+            ("seed", self.seed, 0),
         ):
-            if getattr(self, name) < least:
-                option = name.replace("_", "-")
-                raise UsageError(f"--{option} must be at least {least}, not {getattr(self, name)}.")
-            if getattr(self, name) > LARGEST:
-                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)} is too large.")
+            if value < least:
+                raise UsageError(f"--{option} must be at least {least}, not {value}.")
+            if value > LARGEST:
+                raise UsageError(f"--{option} {value} is too large.")
         if not self.hidden:
             raise UsageError("--hidden needs the size of at least one layer.")
         if len(self.hidden) > MOST_LAYERS:
@@ -139,7 +145,7 @@ class Config:
         for name, value in (("learning-rate", rate), ("inference-ratio", ratio)):
             if not (math.isfinite(value) and value > 0):
                 raise UsageError(f"--{name} must be a positive number, not {value}.")
-        return dataclasses.replace(self, learning_rate=rate, inference_ratio=ratio)
+        return dataclasses.replace(self, updates=updates, learning_rate=rate, inference_ratio=ratio)
 
     def choices(self) -> Choices:
         """What was said about the data."""
@@ -199,9 +205,9 @@ class Run:
     def create(folder: Path, config: Config, dataset: Dataset) -> "Run":
         """Make the folder of a new run, or open it again to go on with the run it holds."""
         # The whole path, so that the run can be evaluated from any folder.
-        source = config.data if config.data in NAMED else str(Path(config.data).resolve())
+        source = config.data if config.data in (*NAMED, "-") else str(Path(config.data).resolve())
         config = dataclasses.replace(config.resolved(), data=source, **dataclasses.asdict(dataset.choices))
-        if dataset.validation is None:
+        if dataset.validation is None and not isinstance(dataset.train, Stream):
             training.split_validation(dataset.train, config.validation, seed=config.seed)  # refused here if impossible
         run = Run(folder, config, dataset.train.shape[1], dataset.image, dataset.lengths, dataset.fingerprint)
         run._check_size()
@@ -312,13 +318,18 @@ class Run:
         after_chunk: Callable[[int], bool],
     ) -> Iterator[training.Report]:
         settings = self.config.settings()
-        pair = self.build(mean_row(dataset.train))
         validation = self.config.validation if dataset.validation is None else dataset.validation
         train, held_out = training.split_validation(dataset.train, validation, seed=self.config.seed)
-        train = on_device(train)
-        found = self.load_checkpoint(pair, train)
+        if isinstance(train, Stream):  # its first cases stand for all of them
+            known = on_device(train.first())
+            pair = self.build(mean_row(known))
+        else:
+            known = train = on_device(train)
+            pair = self.build(mean_row(dataset.train))
+        found = self.load_checkpoint(pair, known)
         if found is not None:
             self.save_best(found.best)  # the last process may have died between its checkpoint and this
+        assert self.config.updates is not None
         chunks = training.chunks(
             pair,
             train,
@@ -337,7 +348,7 @@ class Run:
                 if reached is None:  # nothing is written before it is known that training works at all
                     self.write_config(dataset.vocabulary)
                 if report is not None:
-                    found = diagnose(report.state, train, **_subset(settings))
+                    found = diagnose(report.state, known, **_subset(settings))
                     report = dataclasses.replace(report, diagnostics=found)
                     self.add_metrics(report)
                 reached = checkpoint
@@ -467,6 +478,8 @@ class Run:
         return dataset.test if name == "test" else dataset.train
 
     def _dataset(self) -> Dataset:
+        if self.config.data == "-":
+            raise UsageError(f"{self.folder} was trained on a stream, which is gone; give the cases with --data.")
         dataset = self.config.load_data()
         if dataset.fingerprint != self.fingerprint:
             raise UsageError(

@@ -6,6 +6,7 @@ stopped or resumed anywhere goes through the same states.
 
 import dataclasses
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from nvil.errors import TrainingError, UsageError
 from nvil.estimators import nvil
 from nvil.evaluation import evaluate
 from nvil.rows import InOrder, as_rows, fixed, on_device, select, take
+from nvil.streams import Stream
 
 CHUNK_SECONDS = 1.0
 
@@ -238,7 +240,8 @@ def fit(
     **Arguments:**
 
     - `pair`: from `sbn`, or any `Pair(model, inference)` that meets `nvil.contracts`.
-    - `data`: one case a row; an array, a data frame, a SciPy sparse matrix, or rows from `nvil.data`.
+    - `data`: one case a row; an array, a data frame, a SciPy sparse matrix, or rows from `nvil.data`. An iterator or an
+      `nvil.Stream` is learned from online: every case is seen once, `updates` permitting, and none is stored.
     - `estimator`: `nvil()` by default.
     - `optimiser`: `optimisers.adam()` by default; `optimisers.sgd()` is the paper's.
     - `updates`: in all, those of a resumed `state` included.
@@ -262,7 +265,7 @@ def fit(
     optimiser = optimisers.adam() if optimiser is None else optimiser
     for _, report in chunks(
         pair,
-        data,
+        Stream(data) if isinstance(data, Iterator) else data,
         estimator=estimator,
         optimiser=optimiser,
         updates=updates,
@@ -307,8 +310,8 @@ def chunks(
     ):
         if value < least:
             raise UsageError(f"{name} must be at least {least}, not {value}.")
-    data, held_out = split_validation(data, validation, seed=seed)
-    data = on_device(data)
+    source, held_out = split_validation(data, validation, seed=seed)
+    data, left = _window(source, 0 if state is None else int(state.step), batch_size)
     settings = {"estimator": estimator, "optimiser": optimiser, "batch_size": batch_size}
     current = start(pair, data, seed=seed, **settings) if state is None else state
     since = empty_tally(current, data, **settings) if tally is None else tally
@@ -327,15 +330,18 @@ def chunks(
             updates - done,
             *([cut_every - done % cut_every] if cut_every else []),
         )
-        count = min(size, *ends)
+        count = min(size, left, *ends)
         began = time.perf_counter()
         current, chunk = jax.block_until_ready(train_chunk(current, data, count, since))
         took = time.perf_counter() - began
         timed, seconds = timed + count, seconds + took
         size = max(1, min(8 * size, int(count * CHUNK_SECONDS / took)))
-        done = int(current.step)
+        done, left = int(current.step), left - count
         if not chunk.finite:
             raise DivergedError(done, good)
+        if not left:
+            data, left = _window(source, done, batch_size)
+            updates = updates if left else done  # the stream is at its end
         since = chunk.tally
         report = None
         if done % report_every == 0 or done == updates:
@@ -364,6 +370,16 @@ def chunks(
         yield Checkpoint(current, since, best), report
 
 
+def _window(source: Any, step: int, batch_size: int) -> tuple[Any, int]:
+    """Data on the device for the updates from `step` on, and for how many of them it will do."""
+    if not isinstance(source, Stream):
+        return on_device(source), sys.maxsize
+    rows, updates = source.window(batch_size)
+    if not updates and not step:
+        raise UsageError(f"The stream ended before it filled a minibatch of {batch_size} cases.")
+    return InOrder(jnp.asarray(rows), jnp.asarray(step, jnp.int32)), updates
+
+
 class DivergedError(TrainingError):
     """Parameters or bound stopped being finite.
 
@@ -380,6 +396,8 @@ class DivergedError(TrainingError):
 
 def split_validation(data: Any, validation: int | Any, *, seed: int) -> tuple[Any, Any]:
     """Take `validation` random cases out of `data`: `(training cases, validation cases)`."""
+    if isinstance(data, Stream):  # held out from its start
+        return data, data.take(int(validation)) if isinstance(validation, int | np.integer) else np.asarray(validation)
     data = as_rows(data)
     if not isinstance(validation, int | np.integer):
         return data, fixed(as_rows(validation), seed)

@@ -6,16 +6,19 @@ other values become binary is always a stated choice.
 
 import dataclasses
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from nvil.data.dataset import Cases, Dataset, Kind, factorial_bound, held_out, unigram_bound
+from nvil.data.lines import from_lines
 from nvil.data.matrices import save_matrix
 from nvil.data.readers import Choices, Contents, read
 from nvil.data.registry import NAMED
 from nvil.data.values import as_binary, as_counts, as_grey, kind_of, stacked
 from nvil.errors import UsageError, choose
 from nvil.rows import SparseRows, as_rows, column_sums, fixed
+from nvil.streams import Stream
 
 __all__ = [
     "NAMED",
@@ -35,7 +38,8 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
 
     **Arguments:**
 
-    - `source`: a name (`nvil data list`), a path, an array, a SciPy sparse matrix or a data frame.
+    - `source`: a name (`nvil data list`), a path, an array, a SciPy sparse matrix, a data frame, a `Stream`, or "-" for
+      a stream of lines from standard input.
     - `test`: test cases, for an array; without them a tenth of the cases, always the same, are held out.
     - `choices`: or, one by one, the fields of `Choices`.
 
@@ -56,11 +60,13 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
         elif choices.binarize not in (None, "none"):
             raise UsageError(f"The data set {source!r} has no grey levels to binarize; leave --binarize out.")
         return _dataset(named.load(), source, choices)
+    if source == "-" if isinstance(source, str) else isinstance(source, Stream):
+        return _streamed(source, choices)
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         if not path.suffix and not path.exists():
             choose("data set", str(source), NAMED)
-        return _dataset(read(path, choices), path, choices)
+        return _dataset(read(path, choices, vocabulary=choices.read_vocabulary()), path, choices)
     rows = as_rows(source)
     splits = {"all": rows} if test is None else {"train": rows, "test": as_rows(test)}
     for part in splits.values():
@@ -87,6 +93,16 @@ def load_cases(
     if choices.binarize == "stochastic":
         return stacked([as_grey(part, where, choices).binarized(0) for part in parts])
     return stacked([as_binary(part, where, choices) for part in parts])
+
+
+def _streamed(source: Stream | str, choices: Choices) -> Dataset:
+    """Cases that are seen once: there are no test cases among them."""
+    words = choices.read_vocabulary()
+    stream = from_lines(sys.stdin, choices, words) if isinstance(source, str) else source
+    choices = dataclasses.replace(choices, values=stream.kind, binarize=choices.binarize or "none")
+    image = None if stream.kind == "counts" else _square(stream.width)
+    note = "a stream, every case seen once"
+    return Dataset("stream", stream, None, stream.kind, image=image, choices=choices, vocabulary=words, note=note)
 
 
 def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset:

@@ -6,11 +6,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from nvil.errors import UsageError
 from nvil.rows import SparseRows, column_sums, row_sums, select
+from nvil.streams import Stream
 
 Kind = Literal["binary", "counts"]
 Cases = Any
-"""One case a row: an array of bits, `Grey` levels to be binarized at every draw, or `SparseRows` of counts or bits."""
+"""One case a row: an array of bits, `Grey` levels to be binarized at every draw, `SparseRows`, or a `Stream`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +20,7 @@ class Dataset:
     """Training and test cases, one a row.
 
     - `kind`: "binary", or "counts" for the word counts of documents.
+    - `test`: None for a stream.
     - `validation`: where the data set has one of its own; otherwise it is split off the training cases.
     - `image`: the (height, width) of a case where it is a picture.
     - `choices`: what was decided about its values, defaults filled in.
@@ -44,12 +47,16 @@ class Dataset:
         """A hundred quantiles of the lengths of training documents: those of sampled ones. None for bits."""
         if not self.documents:
             return None
-        words = row_sums(self.train)
+        words = row_sums(self.train.first() if isinstance(self.train, Stream) else self.train)
+        if not np.any(words > 0):
+            raise UsageError("The first documents are all empty, so that nothing can be learned from their lengths.")
         return tuple(np.quantile(words[words > 0], np.linspace(0.005, 0.995, 100)).round().astype(int).tolist())
 
     @property
     def fingerprint(self) -> str:
         """Identifies the very bits of the data, so that a run cannot go on with other data unnoticed."""
+        if isinstance(self.train, Stream):
+            return "stream"
         digest = hashlib.sha256()
         for part in (self.train, self.test, self.validation):
             if part is None:

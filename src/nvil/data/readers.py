@@ -34,7 +34,9 @@ class Choices:
     - `threshold`: on from this value up; by default halfway between the smallest and the largest.
     - `white`: for stochastic binarization, the value that is certainly on; by default 1 for values up to 1, else 255.
     - `words`, `stop_words`: of text, the size of the vocabulary, and "english" to leave those out, or "none".
+    - `vocabulary`: of text, a file with the words to count, one a line, instead.
     - `first_index`: of svmlight files, 1 or 0.
+    - `columns`: of a stream of `column:count` lines, how many columns there are.
     """
 
     values: str = "auto"
@@ -43,7 +45,9 @@ class Choices:
     white: float | None = None
     words: int = 10_000
     stop_words: str = "none"
+    vocabulary: str | None = None
     first_index: int = 1
+    columns: int | None = None
 
     def checked(self) -> "Choices":
         choose("kind of values", self.values, ("auto", "binary", "counts"))
@@ -62,7 +66,21 @@ class Choices:
             raise UsageError("--values counts and --binarize do not go together.")
         if self.words < 1 or self.first_index not in (0, 1):
             raise UsageError("--words must be at least 1, and --first-index 0 or 1.")
+        if self.columns is not None and self.columns < 1:
+            raise UsageError(f"--columns must be at least 1, not {self.columns}.")
         return self
+
+    def read_vocabulary(self) -> tuple[str, ...] | None:
+        """The words of the file `vocabulary`."""
+        if self.vocabulary is None:
+            return None
+        try:
+            words = tuple(Path(self.vocabulary).read_text(encoding="utf-8").lower().split())
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"Cannot read the vocabulary {self.vocabulary}: {one_line(error)}.") from error
+        if not words or len(set(words)) < len(words):
+            raise UsageError(f"The vocabulary {self.vocabulary} should hold words, one a line, none twice.")
+        return words
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,95 @@
+"""Cases that come one after another and are seen once: online learning, as in Section 2.
+
+Nothing is stored but a window of cases for the next updates, the validation cases held out from the start, and the
+first cases, which tell what the data looks like.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse
+
+from nvil.errors import UsageError
+
+FIRST = 1000
+"""The cases that means and document lengths are taken from; they are trained on as well."""
+WINDOW_BYTES = 1 << 25
+
+
+class Stream:
+    """An iterator over cases, each a row of numbers, with its first cases known.
+
+    **Arguments:**
+
+    - `cases`: rows of numbers, or of a SciPy sparse matrix; all of the same width.
+    - `kind`: "binary" or "counts".
+    """
+
+    def __init__(self, cases: Iterable[Any], kind: Literal["binary", "counts"] = "binary"):
+        self.kind: Literal["binary", "counts"] = kind
+        self._rest = self._checked(cases)
+        self._first: list[np.ndarray] = []
+        self._number = 0
+        self._width: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of what is known of it: the first cases."""
+        return len(self.first()), self.width
+
+    @property
+    def width(self) -> int:
+        if self._width is None and not len(self.first(1)):
+            raise UsageError("The stream ended before its first case.")
+        assert self._width is not None
+        return self._width
+
+    def first(self, count: int = FIRST) -> np.ndarray:
+        """The next `count` cases, without taking them from the stream."""
+        self._first += itertools.islice(self._rest, max(0, count - len(self._first)))
+        return np.stack(self._first[:count]) if self._first else np.zeros((0, self._width or 0), np.uint8)
+
+    def take(self, count: int) -> np.ndarray:
+        """The next `count` cases, or as many as are left, and they are gone from the stream."""
+        cases = self.first(count)
+        del self._first[:count]
+        return cases
+
+    def window(self, batch_size: int) -> tuple[np.ndarray, int]:
+        """Cases for the next updates, and for how many; always as many rows, so that nothing compiles twice.
+
+        Cases at the end of the stream that do not fill a minibatch are left out.
+        """
+        updates = max(1, WINDOW_BYTES // (batch_size * self.width * self.dtype.itemsize))
+        updates = min(updates, max(1, 10_000 // batch_size))
+        cases = self.take(updates * batch_size)
+        padding = np.zeros((updates * batch_size - len(cases), self.width), self.dtype)
+        return np.concatenate([cases.reshape(-1, self.width), padding]), len(cases) // batch_size
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(np.uint8 if self.kind == "binary" else np.float32)
+
+    def _checked(self, cases: Iterable[Any]) -> Iterator[np.ndarray]:
+        for case in cases:
+            self._number += 1
+            dense = case.toarray() if scipy.sparse.issparse(case) else np.asarray(case)
+            if dense.dtype.kind not in "biuf":
+                raise UsageError(f"Case {self._number} of the stream holds {dense.dtype} values; numbers are needed.")
+            row = dense.ravel()
+            self._width = len(row) if self._width is None else self._width
+            if len(row) != self._width or not len(row):
+                raise UsageError(
+                    f"Case {self._number} of the stream has {len(row)} values, not {self._width} as before."
+                )
+            fits = (
+                (row == 0) | (row == 1)
+                if self.kind == "binary"
+                else (row >= 0) & (row == np.round(row)) & (row < 2**24)
+            )
+            if not np.all(fits):
+                wanted = "0 and 1" if self.kind == "binary" else "whole numbers from 0 up"
+                raise UsageError(f"Case {self._number} of the stream holds {row[~fits][0]:g}; {wanted} are needed.")
+            yield row.astype(self.dtype)

@@ -1,0 +1,157 @@
+"""Learning online, from cases that come once."""
+
+import io
+import itertools
+import json
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse
+
+import nvil
+from nvil import Stream, UsageError
+from nvil.cli import main
+from nvil.data import Choices
+from nvil.data.lines import from_lines
+
+CASES = np.random.default_rng(0).integers(0, 2, (700, 6)).astype(np.uint8)
+
+
+def fit(data, **more):
+    settings = {"updates": 60, "batch_size": 5, "validation": CASES[:10], "report_every": 20, **more}
+    return list(nvil.fit(nvil.sbn(6, (3,)), data, **settings))
+
+
+def test_every_case_is_seen_once_in_order_and_the_windows_change_nothing(monkeypatch):
+    """The same updates as on arrays that hold just the next minibatch."""
+    reports = fit(iter(CASES))
+    seen = []
+    monkeypatch.setattr("nvil.streams.WINDOW_BYTES", 5 * 6 * 7)  # seven updates to a window
+    other = fit(iter(CASES))
+    assert [report.updates for report in reports] == [report.updates for report in other] == [20, 40, 60]
+    for one, two in zip(jax.tree.leaves(reports[-1].best.pair), jax.tree.leaves(other[-1].best.pair), strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert [report.bound for report in reports] == [report.bound for report in other]
+
+    def recorded():
+        for case in CASES:
+            seen.append(case)
+            yield case
+
+    fit(recorded(), updates=21)
+    assert 21 * 5 <= len(seen) <= 28 * 5 + 5  # and no more of the stream than the windows that were needed
+
+
+def test_a_stream_ends_with_a_report():
+    reports = fit(iter(CASES[:128]), updates=1000)
+    assert [report.updates for report in reports] == [20, 25]  # three cases do not fill a minibatch
+    assert fit(iter(CASES[:100]), updates=1000)[-1].updates == 20
+    with pytest.raises(UsageError, match="before it filled a minibatch of 5 cases"):
+        fit(iter(CASES[:4]))
+    with pytest.raises(UsageError, match="before its first case"):
+        fit(iter([]))
+
+
+def test_validation_cases_are_the_first(monkeypatch):
+    stream = Stream(iter(CASES))
+    rest, held_out = nvil.training.split_validation(stream, 10, seed=0)
+    np.testing.assert_array_equal(held_out, CASES[:10])
+    np.testing.assert_array_equal(rest.take(3), CASES[10:13])
+    assert rest.first().shape == (687, 6)
+    np.testing.assert_array_equal(rest.take(2), CASES[13:15])
+
+
+def test_an_endless_stream_is_stopped_by_updates():
+    reports = fit((CASES[i % 700] for i in itertools.count()), updates=40)
+    assert reports[-1].updates == 40
+
+
+def test_counts_and_sparse_rows_stream_too():
+    counts = scipy.sparse.csr_array(np.random.default_rng(0).poisson(0.5, (200, 6)))
+    pair = nvil.sbn(6, (3,), lengths=(3,))
+    rows = (counts[[i]] for i in range(200))
+    reports = list(nvil.fit(pair, Stream(rows, "counts"), updates=10, batch_size=5, validation=20))
+    assert reports[-1].updates == 10
+
+
+@pytest.mark.parametrize(
+    ("cases", "message"),
+    [
+        ([[0, 1], [0, 1, 1]], "Case 2 of the stream has 3 values, not 2"),
+        ([[0, 1], [0, 2]], "Case 2 of the stream holds 2; 0 and 1 are needed"),
+        ([[0, np.nan]], "Case 1 of the stream holds nan"),
+        ([["a", "b"]], "numbers are needed"),
+        ([[]], "Case 1 of the stream"),
+    ],
+)
+def test_bad_cases_are_refused_by_number(cases, message):
+    with pytest.raises(UsageError, match=message):
+        Stream(iter(cases)).first()
+
+
+def lines(text, **choices):
+    given = Choices(**choices)
+    return from_lines(io.StringIO(text), given, given.read_vocabulary())
+
+
+def test_lines_of_numbers_pairs_and_text(tmp_path):
+    np.testing.assert_array_equal(lines("0 1 1\n1,0,0\n\n1\t1\t0\n").first(), [[0, 1, 1], [1, 0, 0], [1, 1, 0]])
+    stream = lines("1:2 3:1\n-1 2:4\n\n", columns=3)
+    assert stream.kind == "counts"
+    np.testing.assert_array_equal(stream.first(), [[2, 0, 1], [0, 4, 0]])
+    np.testing.assert_array_equal(lines("0:1 2:1\n", columns=3, first_index=0, values="binary").first(), [[1, 0, 1]])
+    np.testing.assert_array_equal(lines("3 200\n", binarize="threshold", threshold=100.0).first(), [[0, 1]])
+    np.testing.assert_array_equal(lines("0 255\n", binarize="stochastic", white=255.0).first(), [[0, 1]])
+    (tmp_path / "words.txt").write_text("cat\ndog\n")
+    stream = lines("The dog, the DOG!\n\ncat\n", vocabulary=str(tmp_path / "words.txt"))
+    np.testing.assert_array_equal(stream.first(), [[0, 2], [0, 0], [1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("text", "choices", "message"),
+    [
+        ("", {}, "before its first case"),
+        ("0 1\na b\n", {}, "Line 2 of the stream is not numbers"),
+        ("1:1\n", {}, "give --columns"),
+        ("1:1\n4:1\n", {"columns": 3}, "Line 2 of the stream has a column 4, and there are 3"),
+        ("1:1\n1:x\n", {"columns": 3}, "column:count is needed"),
+        ("3 4\n", {"binarize": "threshold"}, "give --threshold"),
+        ("3 4\n", {"binarize": "stochastic"}, "give --white"),
+        ("a b\n", {"vocabulary": "nowhere.txt"}, "Cannot read the vocabulary nowhere.txt"),
+    ],
+)
+def test_bad_lines_get_one_clear_sentence(text, choices, message):
+    with pytest.raises(UsageError, match=message):
+        lines(text, **choices).first()
+
+
+def test_a_pipe_from_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = "".join(" ".join(map(str, case)) + "\n" for case in CASES)
+
+    def train(text, *more):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        settings = ("--hidden", "3", "--batch-size", "5", "--validation", "20", "--report-every", "50")
+        main(["train", "--data", "-", *settings, "--out", "run", *more])
+        return capsys.readouterr()
+
+    out, err = train(text)
+    assert "the first 20 for validation" in err
+    assert "every case seen once" in err
+    assert "best validation bound" in out
+    updates = [json.loads(line)["updates"] for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert updates == [50, 100, 136]
+    # the same folder goes on with another stream
+    train(text)
+    updates = [json.loads(line)["updates"] for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert updates == [50, 100, 136, 150, 200, 250, 272]
+    with pytest.raises(SystemExit) as caught:
+        main(["evaluate", "run"])
+    assert caught.value.code == 2
+    assert "was trained on a stream, which is gone; give the cases with --data" in capsys.readouterr().err
+    np.save("cases.npy", CASES[:50])
+    main(["evaluate", "run", "--data", "cases.npy", "--json"])
+    assert json.loads(capsys.readouterr().out)["cases"] == 50
