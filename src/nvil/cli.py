@@ -266,12 +266,35 @@ def data_sets(action: Positional[Literal["list", "fetch"]], name: Positional[str
     print(f"next       nvil train --data {name}")
 
 
+def report_runs(runs: Positional[tuple[Path, ...]], out: Path | None = None) -> None:
+    """Write a page on a run, or on several compared, that needs nothing but a browser.
+
+    Of one run: the bound, samples, what the latents mean, diagnostics, and how to make it again. Of several: their
+    curves on shared axes, their results in a table, and what differs.
+
+    Args:
+        runs: The folders of the runs.
+        out: An .html file; by default report.html in the run's folder, and comparison.html for several runs.
+
+    """
+    if not runs:
+        raise UsageError("Give the folder of at least one run, for example: nvil report runs/demo")
+    opened = [Run.open(folder) for folder in runs]
+    default = runs[0] / "report.html" if len(runs) == 1 else Path("comparison.html")
+    path = storage.output_file(default if out is None else out, (".html",))
+
+    from nvil import report  # here, so that other commands start without matplotlib
+
+    print(report.write_report(opened[0], path) if len(opened) == 1 else report.write_comparison(opened, path))
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "evaluate": evaluate_run,
     "sample": sample,
     "encode": encode,
     "data": data_sets,
+    "report": report_runs,
 }
 
 
@@ -374,7 +397,7 @@ def draw(run: Run, count: int, out: Path, seed: int = 0) -> None:
             raise UsageError(
                 f"The cases of {run.folder} are not documents; write samples to a .png or .npz file instead."
             )
-        storage.save_text(out, "".join(f"{line}\n" for line in bags(np.asarray(x), run.vocabulary())))
+        storage.save_text(out, "".join(f"{line}\n" for line in pictures.bags(np.asarray(x), run.vocabulary())))
     elif run.image is None:
         raise UsageError(f"The cases of {run.folder} are not pictures; write samples to an .npz file instead.")
     else:
@@ -386,16 +409,6 @@ def sparse_parts(counts: Any) -> dict[str, np.ndarray]:
     matrix: Any = scipy.sparse.csr_array(np.asarray(counts, np.int32))
     parts = {name: getattr(matrix, name) for name in ("data", "indices", "indptr")}
     return {**parts, "shape": np.array(matrix.shape), "format": np.array(b"csr")}
-
-
-def bags(counts: np.ndarray, vocabulary: tuple[str, ...] | None) -> Iterator[str]:
-    """Documents as their words, the most frequent first, with the counts of those that occur more than once."""
-    for row in counts.astype(int):
-        order = [word for word in np.argsort(-row, kind="stable") if row[word]]
-        names = [vocabulary[word] if vocabulary else f"word{word}" for word in order]
-        yield " ".join(
-            f"{name}:{row[word]}" if row[word] > 1 else name for name, word in zip(names, order, strict=True)
-        )
 
 
 def encoded(run: Run, cases: data.Cases, samples: int, seed: int) -> dict[str, np.ndarray]:

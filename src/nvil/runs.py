@@ -281,7 +281,7 @@ class Run:
     def resume(self, updates: int | None = None) -> Iterator[training.Report]:
         """Go on training from the newest checkpoint, up to `updates` in all."""
         config = dataclasses.replace(self.config, updates=self.config.updates if updates is None else updates)
-        dataset = self._dataset()
+        dataset = self.dataset()
         yield from Run.create(self.folder, config, dataset).fit(dataset)
 
     def fit(
@@ -474,10 +474,11 @@ class Run:
     def split(self, name: str) -> Cases:
         """The training or test cases of the run's data."""
         choose("split", name, ("train", "test"))
-        dataset = self._dataset()
+        dataset = self.dataset()
         return dataset.test if name == "test" else dataset.train
 
-    def _dataset(self) -> Dataset:
+    def dataset(self) -> Dataset:
+        """The data that the run was trained on, where it is on this machine as it was."""
         if self.config.data == "-":
             raise UsageError(f"{self.folder} was trained on a stream, which is gone; give the cases with --data.")
         dataset = self.config.load_data()

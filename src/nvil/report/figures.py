@@ -1,0 +1,319 @@
+"""The figures of a run, each drawn on a given matplotlib `Axes`.
+
+!!! example
+
+    >>> from pathlib import Path
+    >>> from matplotlib.figure import Figure
+    >>> from nvil.report import figures
+    >>> from nvil.runs import Run
+    >>> def two_curves(folders: list[Path]) -> Figure:
+    ...     figure = Figure(layout="constrained")
+    ...     figures.curve([Run.open(folder) for folder in folders], figure.subplots())
+    ...     return figure
+
+Where several figures of one run are drawn, give them `nvil.report.Contents(run)` in place of the run: what they share
+is then worked out once.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from nvil import pictures
+from nvil.errors import UsageError
+from nvil.report.contents import IN_USE, NETWORKS, Contents
+from nvil.runs import Run
+
+COLOURS = ("#1f5f9e", "#b8431f", "#3a7d32", "#7a4a9c", "#8a6d00", "#00767a")
+STYLES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2, 1, 1, 1, 2)), (0, (2, 2)))
+MARKERS = ("o", "s", "^", "D", "v", "P")
+POINTS = 400
+ROWS = 40
+SMALL = 9
+
+
+def curve(runs: Sequence[Run | Contents], axes: Axes) -> None:
+    """The bound over updates.
+
+    Of one run, that of its minibatches and of its validation cases, the best marked; of several, the validation bound
+    of each (if one has none, the minibatches' of all).
+    """
+    contents = [_contents(run) for run in runs]
+    if not any(len(each.updates) for each in contents):
+        raise UsageError("There is no report to draw a curve of.")
+    if len(contents) == 1:
+        (only,) = contents
+        lines = [(only.updates, only.series("bound"), "minibatches"), (only.updates, *_validation(only))]
+    else:
+        name = "validation_bound" if all(each.best for each in contents) else "bound"
+        lines = [(each.updates, each.series(name), each.name) for each in contents]
+    _lines(axes, lines, markers=len(contents) > 1)
+    for each in contents if all(each.best for each in contents) else ():
+        assert each.best is not None
+        axes.plot(*each.best, marker="o", markersize=9, fillstyle="none", color="black", markeredgewidth=1.2)
+        if len(contents) == 1:
+            low, high = axes.get_ylim()
+            above = each.best[1] < (low + high) / 2
+            axes.annotate(
+                f"best {each.best[1]:.2f}\nat update {each.best[0]:,}",
+                each.best,
+                xytext=(-8, 12 if above else -14),
+                textcoords="offset points",
+                ha="right",
+                va="bottom" if above else "top",
+                fontsize=SMALL,
+            )
+    axes.set_ylabel("bound (nats per case)" if len(contents) == 1 else _bound_label(contents))
+    _over_updates(axes)
+
+
+def units(run: Run | Contents, axes: Axes) -> None:
+    """The KL divergence of every latent unit from its prior, by rank, for each layer."""
+    kl = _contents(run).unit_kl
+    if kl is None:
+        raise UsageError("The KL of the units needs the run's parameters and its data.")
+    lines = []
+    for i, layer in enumerate(kl, 1):
+        ranks = np.arange(1, len(layer) + 1, dtype=float)
+        lines.append(
+            (ranks, -np.sort(-layer), f"h{i}: {np.sum(layer > IN_USE)} of {len(layer)} in use, {layer.sum():.1f} nats")
+        )
+    widest = max(len(layer) for layer in kl)
+    _lines(axes, lines, legend=True, drawstyle="steps-mid")
+    axes.axhline(IN_USE, color="0.5", linewidth=0.8)
+    axes.set_xlim(0, widest + 1)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("unit, by rank")
+    axes.set_ylabel("KL (nats)")
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    _tidy(axes)
+
+
+def signal_deviation(run: Run | Contents, axes: Axes) -> None:
+    """The deviation of the learning signal of every layer, as it comes and as it is used."""
+    contents = _contents(run)
+    lines = []
+    for kind, name in (("raw", "raw_deviation"), ("used", "deviation")):
+        for i, values in enumerate(contents.layer_series("signal", name).T, 1):
+            lines.append((contents.updates, values, f"h{i} {kind}"))
+    _lines(axes, lines, logarithmic=True)
+    axes.set_ylabel("deviation (nats)")
+    _over_updates(axes)
+
+
+def signal_mean(run: Run | Contents, axes: Axes) -> None:
+    """The mean of the learning signal of every layer as it is used, which the baselines should keep near zero."""
+    contents = _contents(run)
+    means = contents.layer_series("signal", "mean").T
+    _lines(axes, [(contents.updates, values, f"h{i}") for i, values in enumerate(means, 1)])
+    axes.axhline(0, color="0.5", linewidth=0.8)
+    axes.set_ylabel("mean of the used signal")
+    _over_updates(axes)
+
+
+def gradient_norms(run: Run | Contents, axes: Axes) -> None:
+    """The norm of the gradient of each network."""
+    _per_network(_contents(run), axes, ("gradient_norms",), "norm of the gradient")
+
+
+def gradient_snr(run: Run | Contents, axes: Axes) -> None:
+    """The signal-to-noise ratio of the gradient of each network."""
+    _per_network(_contents(run), axes, ("diagnostics", "gradient_snr"), "signal-to-noise ratio")
+
+
+def samples(run: Run | Contents, axes: Axes) -> None:
+    """A grid of samples: the probability of every pixel given sampled latents."""
+    contents = _contents(run)
+    _picture(contents, axes, contents.samples and contents.samples[1], contents.run.image)
+
+
+def reconstructions(run: Run | Contents, axes: Axes) -> None:
+    """Test cases, each above what the model makes of it."""
+    contents = _contents(run)
+    image = contents.run.image
+    _picture(contents, axes, paired_pictures(contents), image and (2 * image[0], image[1]))
+
+
+def weights(run: Run | Contents, axes: Axes) -> None:
+    """The weights of the first layer's units: a picture of each, or one row of a map where cases are no pictures."""
+    contents = _contents(run)
+    if contents.run.image:
+        _picture(contents, axes, weight_pictures(contents), contents.run.image)
+        return
+    values = contents.weights
+    if values is None:
+        raise UsageError(contents.why_no_parameters)
+    rows = values[:ROWS]
+    limit = np.abs(rows).max() or 1.0
+    drawn = axes.imshow(rows, cmap="gray_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+    assert axes.figure is not None
+    bar = axes.figure.colorbar(drawn, ax=axes)
+    bar.set_label("weight", fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
+    axes.set_xlabel("column of the data")
+    axes.set_ylabel("latent unit, by rank")
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.tick_params(labelsize=SMALL)
+
+
+def marginals(run: Run | Contents, axes: Axes) -> None:
+    """How often every variable is on in the training data and in samples from the model."""
+    contents = _contents(run)
+    if contents.pair is None or contents.samples is None:
+        raise UsageError(contents.why_no_parameters)
+    trained = np.asarray(contents.pair.inference.center.value)
+    axes.plot([0, 1], [0, 1], color="0.5", linewidth=0.8)
+    axes.plot(trained, contents.samples[1].mean(axis=0), "o", color=COLOURS[0], markersize=5, alpha=0.7)
+    axes.set_xlabel("on in the training data (share)")
+    axes.set_ylabel("on in samples (share)")
+    axes.set_xlim(-0.03, 1.03)
+    axes.set_ylim(-0.03, 1.03)
+    _tidy(axes)
+
+
+def weight_pictures(contents: Contents, count: int = 100) -> np.ndarray | None:
+    """The weights of the units that carry most, as ink in [0, 1]: a unit's largest is black, minus that is white."""
+    if contents.weights is None:
+        return None
+    shown = contents.weights[:count]
+    limit = np.maximum(np.quantile(np.abs(shown), 0.99, axis=1, keepdims=True), 1e-9)
+    return np.clip(0.5 + 0.5 * shown / limit, 0, 1)
+
+
+def paired_pictures(contents: Contents, count: int = 40) -> np.ndarray | None:
+    """Test cases with their reconstructions below, as one picture each."""
+    if contents.reconstructions is None or contents.cases is None:
+        return None
+    shown = contents.reconstructions[:count]
+    return np.concatenate([contents.cases[: len(shown)], shown], axis=1)
+
+
+def _contents(run: Run | Contents) -> Contents:
+    return run if isinstance(run, Contents) else Contents(run)
+
+
+def _validation(contents: Contents) -> tuple[np.ndarray, str]:
+    return contents.series("validation_bound"), "validation"
+
+
+def _bound_label(contents: Sequence[Contents]) -> str:
+    validated = all(each.best for each in contents)
+    return "validation bound (nats per case)" if validated else "bound of minibatches (nats per case)"
+
+
+def _per_network(contents: Contents, axes: Axes, names: tuple[str, ...], label: str) -> None:
+    lines = [(contents.updates, contents.series(*names, network), network) for network in NETWORKS]
+    _lines(axes, lines, logarithmic=True)
+    axes.set_ylabel(label)
+    _over_updates(axes)
+
+
+def _picture(contents: Contents, axes: Axes, cases: np.ndarray | None, image: tuple[int, int] | None) -> None:
+    if image is None:
+        raise UsageError(f"The cases of {contents.run.folder} are not pictures.")
+    if cases is None:
+        raise UsageError(contents.why_no_parameters or contents.why_no_data)
+    axes.imshow(pictures.grid(cases, image), cmap="gray", vmin=0, vmax=1)
+    axes.set_axis_off()
+
+
+def _lines(
+    axes: Axes,
+    lines: Sequence[tuple[np.ndarray, np.ndarray, str]],
+    *,
+    markers: bool = False,
+    legend: bool = False,
+    logarithmic: bool = False,
+    **style: Any,
+) -> None:
+    """Draw lines that differ in colour, dashes and, if wanted, markers; each has its name at its end or in a legend."""
+    if logarithmic:
+        axes.set_yscale("log")
+    ends = []
+    for i, (x, y, name) in enumerate(lines):
+        known = np.isfinite(y) & ((y > 0) | (not logarithmic))
+        if not np.any(known):
+            continue
+        x, y = x[known], y[known]
+        kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), POINTS)).round().astype(int))
+        alone = len(kept) == 1  # a line of one point would not be seen
+        (line,) = axes.plot(
+            x[kept],
+            y[kept],
+            color=COLOURS[i % len(COLOURS)],
+            linestyle=STYLES[i % len(STYLES)],
+            linewidth=1.6,
+            marker=MARKERS[i % len(MARKERS)] if markers or alone else None,
+            markersize=4.5,
+            markevery=(i % 4, max(1, len(kept) // 8)) if len(kept) > 8 else None,
+            label=_plain(name),
+            **style,
+        )
+        ends.append((float(y[-1]), name, line.get_color()))
+    if legend:
+        axes.legend(frameon=False, fontsize=SMALL, loc="upper right", handlelength=3)
+    else:
+        _label_ends(axes, ends)
+
+
+def _label_ends(axes: Axes, ends: list[tuple[float, str, Any]]) -> None:
+    """Names to the right of the lines' ends, moved apart where they would touch."""
+    assert axes.figure is not None
+    gap = 1.25 * SMALL * axes.figure.dpi / 72 / axes.bbox.height
+    to_axes = axes.transScale + axes.transLimits
+    x = axes.get_xlim()[1]
+    places = sorted((float(to_axes.transform((x, y))[1]), name, colour) for y, name, colour in ends)
+    heights = np.array([place for place, _, _ in places])
+    for i in range(1, len(heights)):
+        heights[i] = max(heights[i], heights[i - 1] + gap)
+    heights -= np.mean(heights - [place for place, _, _ in places]) if len(heights) else 0.0
+    for y, (_, name, colour) in zip(heights, places, strict=True):
+        axes.annotate(
+            _shortened(name),
+            (1, float(y)),
+            xycoords="axes fraction",
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            fontsize=SMALL,
+            annotation_clip=False,
+            parse_math=False,
+        )
+
+
+def _shortened(name: str, length: int = 18) -> str:
+    return name if len(name) <= length else f"{name[: length - 1]}…"
+
+
+def _plain(name: str) -> str:
+    """A legend entry that is shown as it is: no formula, and not hidden for starting with an underscore."""
+    return " " + name.replace("$", r"\$")
+
+
+def _over_updates(axes: Axes) -> None:
+    axes.set_xlabel("updates")
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_count(value)))
+    _tidy(axes)
+
+
+def short_count(value: float) -> str:
+    """20000 as 20k."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def _tidy(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=SMALL)
+    axes.xaxis.label.set_fontsize(SMALL)
+    axes.yaxis.label.set_fontsize(SMALL)
+    axes.grid(axis="y", color="0.5", alpha=0.25, linewidth=0.6)
+    axes.set_axisbelow(True)

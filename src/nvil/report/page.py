@@ -1,0 +1,545 @@
+"""The page: one HTML file that needs nothing else, no script and no network."""
+
+import base64
+import dataclasses
+import io
+import platform
+import re
+import shlex
+import warnings
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import matplotlib
+import numpy as np
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import nvil
+from nvil import storage
+from nvil.evaluation import DocumentEvaluation, Evaluation
+from nvil.pictures import grid, png
+from nvil.report import figures
+from nvil.report.contents import IN_USE, Contents, printable
+from nvil.runs import Config, Run
+
+MODEL_NAMES = {"sbn": "Sigmoid belief network", "fdarn": "fDARN", "darn": "DARN"}
+ESTIMATOR_NAMES = {"nvil": "NVIL", "wake-sleep": "wake-sleep", "reinforce": "REINFORCE"}
+STEP_NAMES = {
+    "InputDependentBaseline": "input-dependent baseline",
+    "RunningMean": "running mean",
+    "VarianceNormalisation": "variance normalisation",
+}
+MINUS = "\N{MINUS SIGN}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A figure, table or list with its caption: one sentence on how to read it."""
+
+    body: Markup
+    caption: str = ""
+    wide: bool = False
+    title: str = ""
+
+
+def write_report(
+    run: Run,
+    out: Path | None = None,
+    *,
+    dataset: Any = None,
+    result: Evaluation | DocumentEvaluation | None = None,
+) -> Path:
+    """Write the page of one run, by default `report.html` in its folder; `dataset` and `result` spare work if known."""
+    out = run.folder / "report.html" if out is None else out
+    storage.save_text(out, report_page(Contents(run, dataset=dataset, result=result)))
+    return out
+
+
+def write_comparison(runs: Sequence[Run], out: Path) -> Path:
+    """Write the page of several runs: their curves on shared axes and their results in a table."""
+    storage.save_text(out, comparison_page([Contents(run) for run in runs]))
+    return out
+
+
+def report_page(contents: Contents) -> str:
+    """The page of one run as HTML."""
+    config = contents.run.config
+    learned = (
+        (_samples(contents), "Samples"),
+        (_reconstructions(contents), "Reconstructions"),
+        (_latents(contents), "What the latents stand for"),
+        (_units(contents), "Units in use"),
+    )
+    return _render(
+        title=contents.name,
+        subtitle=f"{_model_name(config)} trained by {_estimator_name(config)} on {_data_name(config)}",
+        cards=_cards(contents),
+        notes=_notes(contents),
+        sections=[
+            ("Training", [_description(contents), *_curve(contents)]),
+            ("What it learned", [_titled(part, title) for part, title in learned if part]),
+            ("Diagnostics", _diagnostics(contents)),
+            ("How to make it again", [_command(contents), _versions([contents])]),
+        ],
+    )
+
+
+def comparison_page(contents: Sequence[Contents]) -> str:
+    """The page of several runs as HTML."""
+    notes = [f"{each.name}: {note}" for each in contents for note in _notes(each)]
+    if len({each.run.fingerprint for each in contents}) > 1:
+        notes.insert(0, "These runs were not trained on the same data: their bounds cannot be compared.")
+    samples = [(_samples(each, pictures=30, documents=3), each.name) for each in contents]
+    data = sorted({_data_name(each.run.config) for each in contents})
+    return _render(
+        title=f"{len(contents)} runs compared",
+        subtitle=f"{', '.join(each.name for each in contents)} on {', '.join(data)}",
+        cards=[],
+        notes=notes,
+        sections=[
+            ("The bound during training", _curves(contents)),
+            ("Results", [_results(contents)]),
+            ("What differs", [_differences(contents)]),
+            ("Samples", [_titled(part, name) for part, name in samples if part]),
+            (
+                "How to make them again",
+                [_titled(_command(each), each.name) for each in contents] + [_versions(contents)],
+            ),
+        ],
+    )
+
+
+def _render(*, sections: list[tuple[str, list[Part]]], **values: Any) -> str:
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    full = [(heading, parts) for heading, parts in sections if parts]
+    return environment.get_template("page.html").render(sections=full, version=nvil.__version__, **values)
+
+
+def _titled(part: Part, title: str) -> Part:
+    return dataclasses.replace(part, title=title)
+
+
+def _cards(contents: Contents) -> list[tuple[str, str, str]]:
+    """The results in short: label, value, and a note on what it is."""
+    cards = []
+    result, without = contents.result, contents.without_latents
+    if contents.perplexities is not None:
+        perplexities = contents.perplexities.perplexity, contents.perplexities.corpus_perplexity
+        cards.append(_perplexity_card("Test perplexity", perplexities, "lower is better"))
+    if isinstance(without, tuple):
+        cards.append(_perplexity_card("Unigram perplexity", without, "without latents"))
+    if result is None:
+        cards.append(("Test bound", "not known", printable(contents.why_no_result)))
+    else:
+        note = f"nats per case ± standard error; {result.cases:,} test cases, {result.samples} samples of h each"
+        cards.append(("Test bound", _with_error(result), note))
+    if isinstance(without, float):
+        note = "nats per case, of a factorial model fitted to these very cases"
+        cards.append(("Best without latents", number(without), note))
+    if contents.best is not None:
+        note = f"at update {contents.best[0]:,}, whose parameters are kept"
+        cards.append(("Best validation bound", number(contents.best[1]), note))
+    if contents.unit_kl is not None:
+        used = sum(int(np.sum(layer > IN_USE)) for layer in contents.unit_kl)
+        units = sum(len(layer) for layer in contents.unit_kl)
+        cards.append(("Units in use", f"{used:,} of {units:,}", f"latents that carry more than {IN_USE} nats"))
+    return cards
+
+
+def _perplexity_card(label: str, values: tuple[float, float], note: str) -> tuple[str, str, str]:
+    return label, number(values[0], 1), f"per document, {number(values[1], 1)} per word; {note}"
+
+
+def _notes(contents: Contents) -> list[str]:
+    """What the reader should know before believing the page."""
+    notes = []
+    config, reports = contents.run.config, contents.reports
+    if reports and reports[-1]["updates"] < config.updates:
+        notes.append(f"The run is at update {reports[-1]['updates']:,} of {config.updates:,}.")
+    if not reports:
+        notes.append("The run has no report yet.")
+    if contents.unusable_lines:
+        lines = "1 line" if contents.unusable_lines == 1 else f"{contents.unusable_lines:,} lines"
+        notes.append(f"{lines} of metrics.jsonl could not be used and are left out.")
+    if contents.why_no_data:
+        notes.append(f"The data could not be had, so what needs it is left out. {contents.why_no_data}")
+    if contents.why_no_parameters:
+        notes.append(f"The parameters could not be had, so what needs them is left out. {contents.why_no_parameters}")
+    return [printable(note) for note in notes]
+
+
+def _description(contents: Contents) -> Part:
+    run, config = contents.run, contents.run.config
+    kind = "words" if run.documents else "binary variables"
+    sizes = f"cases of {run.visible:,} {kind}"
+    if contents.dataset is not None:
+        train, test = contents.dataset.train.shape[0] - config.validation, contents.dataset.test.shape[0]
+        sizes = f"{train:,} training, {config.validation:,} validation and {test:,} test {sizes}"
+    samples = "1 sample" if config.samples == 1 else f"{config.samples} samples"
+    rate, ratio = config.learning_rate, config.inference_ratio
+    rows = [
+        ("Model", f"{_model_name(config)}, {contents.chain}, layers from the data up"),
+        ("Inference network", f"{config.inference} within its layers"),
+        ("Estimator", f"{_estimator_name(config)}, {samples} of the latents per case"),
+        ("Optimiser", f"{config.optimiser}, batch size {config.batch_size}, seed {config.seed}"),
+        ("Learning rate", f"{rate:g} for the model, {ratio:g} times that for the inference network"),
+        ("Updates", f"{contents.reports[-1]['updates'] if contents.reports else 0:,} of {config.updates:,}"),
+        ("Data", f"{_data_name(config)}: {sizes}"),
+        ("Fingerprint of the data", run.fingerprint),
+    ]
+    return Part(_facts(rows))
+
+
+def _curve(contents: Contents) -> list[Part]:
+    if not contents.reports:
+        return []
+    bounds = contents.series("bound")
+    alt = (
+        f"The bound of minibatches goes from {number(bounds[0])} to {number(bounds[-1])} "
+        f"in {contents.reports[-1]['updates']:,} updates."
+    )
+    caption = "Higher is better: the bound is the least log-probability, in nats, that the model gives a case"
+    if contents.best is None:
+        caption += "; this run held no validation cases out, and its last parameters are kept."
+    else:
+        alt += f" The best validation bound is {number(contents.best[1])}, at update {contents.best[0]:,}."
+        caption += ". The ring marks the parameters that are kept; where validation falls and minibatches still rise, "
+        caption += "the model overfits."
+    return [Part(_svg(lambda axes: figures.curve([contents], axes), alt, (5.2, 3.2)), caption)]
+
+
+def _curves(contents: Sequence[Contents]) -> list[Part]:
+    drawn = [each for each in contents if each.reports]
+    if not drawn:
+        return []
+    ends = "; ".join(f"{each.name} ends at {number(each.series('bound')[-1])}" for each in drawn)
+    height = 3.0 if len(drawn) < 8 else 3.0 + 0.17 * (len(drawn) - 7)  # room for the names
+    body = _svg(lambda axes: figures.curve(drawn, axes), f"Bounds of {len(drawn)} runs: {ends}.", (5.6, height))
+    caption = "Higher is better, and a line that rises further to the left learns faster"
+    rings = "; rings mark the parameters that each run kept." if all(each.best for each in drawn) else "."
+    return [Part(body, caption + rings, wide=True)]
+
+
+def _samples(contents: Contents, *, pictures: int = 100, documents: int = 8) -> Part | None:
+    if contents.samples is None:
+        return None
+    x, mean = contents.samples
+    if contents.run.documents:
+        caption = (
+            "Each row is a document that the model made up, its most telling words first (frequent here, rare "
+            "elsewhere) with their counts: the words of a row should belong together."
+        )
+        return Part(_table(["Words"], [[_bag(contents, row)] for row in x[:documents]]), caption, wide=True)
+    if contents.run.image is not None:
+        caption = "Each picture is a sample: the darker a pixel, the likelier it is on given the sampled latents."
+        return Part(_picture(mean[:pictures], contents.run.image, f"{pictures} samples in a grid."), caption)
+    alt = "Share of ones in the training data against the share in samples, a point for each variable."
+    caption = "Each point is a variable: on the line, samples have it on as often as the training data does."
+    return Part(_svg(lambda axes: figures.marginals(contents, axes), alt, (4.6, 3.2)), caption)
+
+
+def _reconstructions(contents: Contents) -> Part | None:
+    cases, means = contents.cases, contents.reconstructions
+    if means is None or cases is None:
+        return None
+    if contents.run.documents:
+        rows = []
+        for case, mean in zip(cases[:8], means[:8], strict=True):
+            share = mean / mean.sum()
+            raised = contents.top_words(share * np.log(share / contents.usual), 12)
+            rows.append([_bag(contents, case), " ".join(raised.words)])
+        caption = (
+            "Left a test document, its most telling words first; right the words that its latents, as the inference "
+            "network drew them, raise most over their usual share: both should be about the same things."
+        )
+        return Part(_table(["Words of a test document", "What its latents say"], rows), caption, wide=True)
+    if contents.run.image is not None:
+        height, width = contents.run.image
+        shown = figures.paired_pictures(contents)
+        assert shown is not None
+        caption = (
+            "Above a test case, below what the model makes of the latents that the inference network drew for it: the "
+            "more alike, the more the latents hold."
+        )
+        alt = f"{len(shown)} test cases, each above its reconstruction."
+        return Part(_picture(shown, (2 * height, width), alt), caption)
+    columns = min(contents.run.visible, 12)
+    rows = [
+        [f"{bit:.0f} → {share:.2f}" for bit, share in zip(case[:columns], mean[:columns], strict=True)]
+        for case, mean in zip(cases[:10], means[:10], strict=True)
+    ]
+    caption = (
+        "Each row is a test case, each cell one of its variables: its value, and its probability of being on given the "
+        "latents that the inference network drew."
+    )
+    return Part(_table([f"x{i}" for i in range(columns)], rows, numbers=range(columns)), caption)
+
+
+def _latents(contents: Contents) -> Part | None:
+    weights = contents.weights
+    if weights is None:
+        return None
+    order = "those that carry most first" if contents.unit_kl is not None else "those with the largest weights first"
+    if contents.run.documents:
+        rows = []
+        for unit, row in zip(contents.unit_order[:30], weights[:30], strict=True):
+            kl = "" if contents.unit_kl is None else f"{contents.unit_kl[0][unit]:.2f}"
+            on = contents.usual * np.exp(row - row.max())
+            change = on / on.sum() - contents.usual
+            more, less = contents.top_words(change, 8), contents.top_words(-change, 5)
+            rows.append([f"{unit}", kl, " ".join(more.words), " ".join(less.words)])
+        caption = (
+            "Each row is a latent unit and the words whose share it changes most, all else as usual: read a row as a "
+            f"topic ({len(rows)} of {len(weights)} units of h1, {order})."
+        )
+        header = ["Unit", "Nats", "Words it makes more likely", "Less likely"]
+        return Part(_table(header, rows, numbers=(0, 1)), caption, wide=True)
+    if contents.run.image is not None:
+        shown = figures.weight_pictures(contents)
+        assert shown is not None
+        caption = (
+            "Each picture is a latent unit: when it is on, dark pixels become more likely and light ones less, and mid "
+            f"grey ones stay ({len(shown)} of {len(weights)} units of h1, {order}, each on a scale of its own)."
+        )
+        return Part(_picture(shown, contents.run.image, f"Weights of {len(shown)} units in a grid."), caption)
+    alt = f"Weights of {min(figures.ROWS, len(weights))} latent units to {contents.run.visible} variables."
+    caption = (
+        f"Each row is a latent unit of h1, {order}: when it is on, dark columns of the data become more likely and "
+        "light ones less."
+    )
+    return Part(_svg(lambda axes: figures.weights(contents, axes), alt, (4.6, 3.2)), caption)
+
+
+def _units(contents: Contents) -> Part | None:
+    if contents.unit_kl is None or contents.cases is None:
+        return None
+    alt = "; ".join(
+        f"layer h{i}: {int(np.sum(layer > IN_USE))} of {len(layer)} units in use, {layer.sum():.1f} nats in all"
+        for i, layer in enumerate(contents.unit_kl, 1)
+    )
+    caption = (
+        f"How much each unit tells about a case, in nats (KL from Q to the prior, mean of {len(contents.cases)} test "
+        f"cases), most first: units below {IN_USE} are not in use, and a long tail there means more units than the "
+        "data needs."
+    )
+    return Part(_svg(lambda axes: figures.units(contents, axes), alt, (4.8, 3.2)), caption)
+
+
+def _diagnostics(contents: Contents) -> list[Part]:
+    parts = []
+
+    def add(draw: Callable[[Contents, Axes], None], values: np.ndarray, title: str, caption: str) -> None:
+        if np.any(np.isfinite(values)):
+            last = values[np.any(np.isfinite(values), axis=1)][-1]
+            alt = f"{title} over updates; last {', '.join(f'{value:.3g}' for value in last)}."
+            parts.append(Part(_svg(lambda axes: draw(contents, axes), alt, (4.8, 2.7)), caption, title=title))
+
+    add(
+        figures.signal_deviation,
+        contents.layer_series("signal", "deviation"),
+        "Deviation of the learning signal",
+        "Raw is the signal as it comes, used is what is left after baselines and normalisation: the further apart the "
+        "two, the more noise is kept out of the inference network's gradient.",
+    )
+    add(
+        figures.signal_mean,
+        contents.layer_series("signal", "mean"),
+        "Mean of the learning signal",
+        "After the baselines the mean should stay near zero: far from it every sample is praised or blamed alike, "
+        "which is noise.",
+    )
+    parts += _removed(contents)
+    add(
+        figures.gradient_norms,
+        contents.network_series("gradient_norms"),
+        "Norms of the gradients",
+        "The size of each network's gradient at every report: sudden jumps announce trouble, against which a smaller "
+        "learning rate helps.",
+    )
+    add(
+        figures.gradient_snr,
+        contents.network_series("diagnostics", "gradient_snr"),
+        "Signal-to-noise of the gradients",
+        "The mean of each network's gradient over its deviation between minibatches: the lower, the more updates a "
+        "step in the right direction takes.",
+    )
+    return parts
+
+
+def _removed(contents: Contents) -> list[Part]:
+    """The share of the signal's mean square that each baseline removes, over the last quarter of the reports."""
+    recent = slice(-max(1, len(contents.reports) // 4), None)
+    after = {
+        step: _known_mean(contents.layer_series("diagnostics", "signal_power", step)[recent])
+        for step in contents.signal_steps
+        if step != "VarianceNormalisation"  # which removes nothing, but divides
+    }
+    if len(after) < 2 or not np.any(after["raw"] > 0):
+        return []
+    rows = []
+    for i, left in enumerate(np.stack(list(after.values()), axis=-1), 1):
+        shares = [*(left[:-1] - left[1:]) / left[0], left[-1] / left[0]]
+        rows.append([f"h{i}", f"{left[0]:.4g}", *(f"{share:.1%}".replace("-", MINUS) for share in shares)])
+    steps = [STEP_NAMES.get(step, printable(step)) for step in list(after)[1:]]
+    header = ["Layer", "Raw mean square", *(f"{step} removes" for step in steps), "left"]
+    caption = (
+        "The share of the learning signal's mean square that each baseline takes away (mean of the last quarter of the "
+        "reports): the less is left, the less noise in the gradient."
+    )
+    return [Part(_table(header, rows, numbers=range(1, len(header))), caption, title="What the baselines remove")]
+
+
+def _known_mean(values: np.ndarray) -> np.ndarray:
+    """The mean over reports of the values that are known; not a number where none is."""
+    known = np.isfinite(values)
+    counts = known.sum(axis=0)
+    return np.where(counts > 0, np.where(known, values, 0).sum(axis=0) / np.maximum(counts, 1), np.nan)
+
+
+def _results(contents: Sequence[Contents]) -> Part:
+    documents = any(each.run.documents for each in contents)
+    header = ["Run", "Model", "Estimator", "Updates", "Best validation bound", "Test bound"]
+    header += ["Test perplexity"] if documents else []
+    rows = []
+    for each in contents:
+        row = [
+            each.name,
+            f"{_model_name(each.run.config)}, {each.chain}",
+            _estimator_name(each.run.config),
+            f"{each.reports[-1]['updates'] if each.reports else 0:,}",
+            "none" if each.best is None else number(each.best[1]),
+            "not known" if each.result is None else _with_error(each.result),
+        ]
+        if documents:
+            row.append("not known" if each.perplexities is None else number(each.perplexities.perplexity, 1))
+        rows.append(row)
+    sizes = {(each.result.cases, each.result.samples) for each in contents if each.result is not None}
+    made = "".join(f"; {cases:,} test cases, {samples} samples of h each" for cases, samples in sorted(sizes))
+    caption = f"Bounds in nats per case ± one standard error{made}: higher is better."
+    return Part(_table(header, rows, numbers=range(3, len(header))), caption, wide=True)
+
+
+def _differences(contents: Sequence[Contents]) -> Part:
+    settings = [
+        {field.name: getattr(each.run.config, field.name) for field in dataclasses.fields(Config)}
+        | {"visible": each.run.visible, "fingerprint of the data": each.run.fingerprint}
+        for each in contents
+    ]
+    rows = [
+        [name.replace("_", " "), *(_value(setting[name]) for setting in settings)]
+        for name in settings[0]
+        if len({repr(setting[name]) for setting in settings}) > 1
+    ]
+    if not rows:
+        return Part(Markup("<p>Nothing: these runs have the same config.</p>"))
+    header = ["Option", *(each.name for each in contents)]
+    return Part(_table(header, rows), "Every choice in which the runs differ; all others are the same.", wide=True)
+
+
+def _command(contents: Contents) -> Part:
+    return Part(Markup("<pre><code>{}</code></pre>").format(command(contents.run.config)), wide=True)
+
+
+def command(config: Config) -> str:
+    """The command that trains with this config, every choice spelt out."""
+    words = ["nvil", "train"]
+    for field in dataclasses.fields(Config):
+        value = getattr(config, field.name)
+        if value is None or (field.name == "threshold" and config.binarize == "none"):
+            continue
+        values = value if isinstance(value, tuple) else (value,)
+        words += [f"--{field.name.replace('_', '-')}", *(shlex.quote(printable(f"{each}")) for each in values)]
+    return " ".join(words)
+
+
+def _versions(contents: Sequence[Contents]) -> Part:
+    here = [f"Python {platform.python_version()}", f"nvil {nvil.__version__}"]
+    here += [f"{name} {metadata.version(name)}" for name in ("jax", "equinox", "optax", "numpy")]
+    trained = sorted({f"nvil {each.settings.get('version', 'of a version that is not known')}" for each in contents})
+    return Part(_facts([("Trained with", ", ".join(trained)), ("Page made with", ", ".join(here))]), wide=True)
+
+
+def number(value: float, digits: int = 2) -> str:
+    """A number as it is printed, with a true minus sign."""
+    text = f"{value:,.{digits}f}" if abs(value) < 1e7 else f"{value:.4g}"
+    return text.replace("-", MINUS)
+
+
+def _with_error(result: Evaluation) -> str:
+    return number(result.bound) + ("" if result.bound_se is None else f" ± {result.bound_se:.2f}")
+
+
+def _value(value: Any) -> str:
+    return " ".join(f"{each}" for each in value) if isinstance(value, tuple) else printable(f"{value}")
+
+
+def _model_name(config: Config) -> str:
+    return MODEL_NAMES.get(config.model, config.model)
+
+
+def _estimator_name(config: Config) -> str:
+    return ESTIMATOR_NAMES.get(config.estimator, config.estimator)
+
+
+def _data_name(config: Config) -> str:
+    return printable(Path(config.data).name)
+
+
+def _bag(contents: Contents, counts: np.ndarray) -> str:
+    """The most telling words of a document, with their counts."""
+    top = contents.top_words(-counts * np.log(contents.usual), 16)
+    numbers = dict(zip(contents.vocabulary, counts.astype(int), strict=True))
+    words = [word if numbers[word] == 1 else f"{word}:{numbers[word]}" for word in top.words if numbers[word]]
+    more = int(np.sum(counts > 0)) - len(words)
+    return " ".join(words) + (f" … and {more} more" if more > 0 else "")
+
+
+def _facts(rows: Sequence[tuple[str, str]]) -> Markup:
+    items = [Markup("<dt>{}</dt><dd>{}</dd>").format(name, printable(value)) for name, value in rows]
+    return Markup("<dl>{}</dl>").format(Markup("\n").join(items))
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()) -> Markup:
+    """A table in a box of its own that scrolls where it is too wide for the page."""
+
+    def line(kind: str, values: Sequence[str]) -> Markup:
+        tags = [Markup(f'<{kind} class="number">' if i in numbers else f"<{kind}>") for i in range(len(values))]
+        cells = [tag + value + Markup(f"</{kind}>") for tag, value in zip(tags, values, strict=True)]
+        return Markup("<tr>") + Markup("").join(cells) + Markup("</tr>\n")
+
+    body = Markup("").join(line("td", row) for row in rows)
+    table = Markup("<table>\n<thead>{}</thead>\n<tbody>{}</tbody>\n</table>").format(line("th", header), body)
+    return Markup('<div class="scroll" tabindex="0">{}</div>').format(table)
+
+
+def _picture(cases: np.ndarray, image: tuple[int, int], alt: str) -> Markup:
+    canvas = grid(cases, image, side=84)
+    height, width = canvas.shape
+    data = base64.b64encode(png(canvas)).decode()
+    tag = '<img src="data:image/png;base64,{}" width="{}" height="{}" alt="{}">'
+    return Markup(tag).format(data, width, height, alt)
+
+
+def _svg(draw: Callable[[Axes], None], alt: str, size: tuple[float, float]) -> Markup:
+    """A figure as inline SVG whose text is text, in the colours of the page, light or dark."""
+    buffer = io.StringIO()
+    with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "nvil"}):
+        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # the browser has more fonts
+        figure = Figure(figsize=size, layout="constrained")
+        draw(figure.subplots())
+        unwanted = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(buffer, format="svg", transparent=True, metadata=unwanted)
+    found = re.search(r'<svg [^>]*viewBox="([^"]*)"[^>]*>(.*</svg>)', buffer.getvalue(), re.DOTALL)
+    assert found is not None
+    view, body = found.groups()
+    body = re.sub(r'<g id="[^"]*">', "<g>", body)  # names that several figures of a page would share
+    body = body.replace("#000000", "currentColor")
+    for i, colour in enumerate(figures.COLOURS):
+        body = body.replace(colour, f"var(--line{i})")
+    return Markup('<svg role="img" aria-label="{}" viewBox="{}">').format(alt, view) + Markup(body)
