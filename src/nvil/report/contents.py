@@ -216,10 +216,10 @@ class Contents:
 
     @cached_property
     def reconstructions(self) -> Float[np.ndarray, "cases visible"] | None:
-        """E[x | h] for one h ~ Q(h | x) of each of the first 60 `cases`."""
+        """E[x | h] for one h ~ Q(h | x) of each of the first fifty `cases`."""
         if self.pair is None or self.cases is None:
             return None
-        h = self.pair.inference.sample(jax.random.key(0), as_float(self.cases[:60]))
+        h = self.pair.inference.sample(jax.random.key(0), as_float(self.cases[:50]))
         return np.asarray(self.pair.model.mean(h), float)
 
     @cached_property

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from nvil import pictures
 from nvil.errors import UsageError
@@ -35,30 +35,34 @@ ROWS = 40
 SMALL = 9
 
 
-def curve(runs: Sequence[Run | Contents], axes: Axes) -> None:
-    """The bound over updates.
+def curve(runs: Sequence[Run | Contents], axes: Axes, name: str | None = None) -> None:
+    """The bound over updates, the best validation bound marked.
 
-    Of one run, that of its minibatches and of its validation cases, the best marked; of several, the validation bound
-    of each (if one has none, the minibatches' of all).
+    Of one run, the bound of its minibatches and of its validation cases, or only that which `name` says ("bound",
+    "validation_bound"). Of several, the validation bound of each, or the minibatches' of all if one has none.
     """
     contents = [_contents(run) for run in runs]
     if not any(len(each.updates) for each in contents):
         raise UsageError("There is no report to draw a curve of.")
+    validated = all(each.best for each in contents)
     if len(contents) == 1:
         (only,) = contents
-        lines = [(only.updates, only.series("bound"), "minibatches"), (only.updates, *_validation(only))]
+        names = {"bound": "minibatches", "validation_bound": "validation"}
+        lines = [(only.updates, only.series(key), names[key]) for key in names if name in (None, key)]
+        label = "bound (nats per case)"
     else:
-        name = "validation_bound" if all(each.best for each in contents) else "bound"
+        name = name or ("validation_bound" if validated else "bound")
         lines = [(each.updates, each.series(name), each.name) for each in contents]
+        label = f"{'validation bound' if name == 'validation_bound' else 'bound of minibatches'} (nats per case)"
     _lines(axes, lines, markers=len(contents) > 1)
-    for each in contents if all(each.best for each in contents) else ():
+    for each in contents if validated and name != "bound" else ():
         assert each.best is not None
         axes.plot(*each.best, marker="o", markersize=9, fillstyle="none", color="black", markeredgewidth=1.2)
         if len(contents) == 1:
             low, high = axes.get_ylim()
             above = each.best[1] < (low + high) / 2
             axes.annotate(
-                f"best {each.best[1]:.2f}\nat update {each.best[0]:,}",
+                f"best {each.best[1]:.2f}\nat update {each.best[0]:,}".replace("-", "\N{MINUS SIGN}"),
                 each.best,
                 xytext=(-8, 12 if above else -14),
                 textcoords="offset points",
@@ -66,7 +70,7 @@ def curve(runs: Sequence[Run | Contents], axes: Axes) -> None:
                 va="bottom" if above else "top",
                 fontsize=SMALL,
             )
-    axes.set_ylabel("bound (nats per case)" if len(contents) == 1 else _bound_label(contents))
+    axes.set_ylabel(label)
     _over_updates(axes)
 
 
@@ -78,14 +82,12 @@ def units(run: Run | Contents, axes: Axes) -> None:
     lines = []
     for i, layer in enumerate(kl, 1):
         ranks = np.arange(1, len(layer) + 1, dtype=float)
-        lines.append(
-            (ranks, -np.sort(-layer), f"h{i}: {np.sum(layer > IN_USE)} of {len(layer)} in use, {layer.sum():.1f} nats")
-        )
+        lines.append((ranks, -np.sort(-layer), f"h{i}: {np.sum(layer > IN_USE)} of {len(layer)} in use"))
     widest = max(len(layer) for layer in kl)
     _lines(axes, lines, legend=True, drawstyle="steps-mid")
     axes.axhline(IN_USE, color="0.5", linewidth=0.8)
     axes.set_xlim(0, widest + 1)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, (1.1 + 0.1 * len(kl)) * max(IN_USE, *(layer.max() for layer in kl)))  # the legend is above
     axes.set_xlabel("unit, by rank")
     axes.set_ylabel("KL (nats)")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -177,14 +179,16 @@ def marginals(run: Run | Contents, axes: Axes) -> None:
 
 def weight_pictures(contents: Contents, count: int = 100) -> np.ndarray | None:
     """The weights of the units that carry most, as ink in [0, 1]: a unit's largest is black, minus that is white."""
-    if contents.weights is None:
+    if contents.weights is None or contents.pair is None:
         return None
-    shown = contents.weights[:count]
+    mean = np.asarray(contents.pair.inference.center.value, float)
+    # What the data says nothing about keeps its first weights, or drifts: noise that would draw the eye.
+    shown = np.where(mean * (1 - mean) > 1e-3, contents.weights[:count], 0)
     limit = np.maximum(np.quantile(np.abs(shown), 0.99, axis=1, keepdims=True), 1e-9)
     return np.clip(0.5 + 0.5 * shown / limit, 0, 1)
 
 
-def paired_pictures(contents: Contents, count: int = 40) -> np.ndarray | None:
+def paired_pictures(contents: Contents, count: int = 50) -> np.ndarray | None:
     """Test cases with their reconstructions below, as one picture each."""
     if contents.reconstructions is None or contents.cases is None:
         return None
@@ -194,15 +198,6 @@ def paired_pictures(contents: Contents, count: int = 40) -> np.ndarray | None:
 
 def _contents(run: Run | Contents) -> Contents:
     return run if isinstance(run, Contents) else Contents(run)
-
-
-def _validation(contents: Contents) -> tuple[np.ndarray, str]:
-    return contents.series("validation_bound"), "validation"
-
-
-def _bound_label(contents: Sequence[Contents]) -> str:
-    validated = all(each.best for each in contents)
-    return "validation bound (nats per case)" if validated else "bound of minibatches (nats per case)"
 
 
 def _per_network(contents: Contents, axes: Axes, names: tuple[str, ...], label: str) -> None:
@@ -254,6 +249,11 @@ def _lines(
             **style,
         )
         ends.append((float(y[-1]), name, line.get_color()))
+    if logarithmic:
+        low, high = axes.get_ylim()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,), numticks=9))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
     if legend:
         axes.legend(frameon=False, fontsize=SMALL, loc="upper right", handlelength=3)
     else:

@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import io
+import itertools
 import platform
 import re
 import shlex
@@ -27,7 +28,7 @@ from nvil.report import figures
 from nvil.report.contents import IN_USE, Contents, printable
 from nvil.runs import Config, Run
 
-MODEL_NAMES = {"sbn": "Sigmoid belief network", "fdarn": "fDARN", "darn": "DARN"}
+MODEL_NAMES = {"sbn": "SBN", "fdarn": "fDARN", "darn": "DARN"}
 ESTIMATOR_NAMES = {"nvil": "NVIL", "wake-sleep": "wake-sleep", "reinforce": "REINFORCE"}
 STEP_NAMES = {
     "InputDependentBaseline": "input-dependent baseline",
@@ -77,7 +78,7 @@ def report_page(contents: Contents) -> str:
     )
     return _render(
         title=contents.name,
-        subtitle=f"{_model_name(config)} trained by {_estimator_name(config)} on {_data_name(config)}",
+        subtitle=f"{_long_name(config)} trained by {_estimator_name(config)} on {_data_name(config)}",
         cards=_cards(contents),
         notes=_notes(contents),
         sections=[
@@ -95,6 +96,12 @@ def comparison_page(contents: Sequence[Contents]) -> str:
     if len({each.run.fingerprint for each in contents}) > 1:
         notes.insert(0, "These runs were not trained on the same data: their bounds cannot be compared.")
     samples = [(_samples(each, pictures=30, documents=3), each.name) for each in contents]
+    drawn = [_titled(part, name) for part, name in samples if part]
+    # One caption, of the last, where all are alike.
+    drawn = [
+        dataclasses.replace(part, caption="") if part.caption == after.caption else part
+        for part, after in itertools.pairwise(drawn)
+    ] + drawn[-1:]
     data = sorted({_data_name(each.run.config) for each in contents})
     return _render(
         title=f"{len(contents)} runs compared",
@@ -105,7 +112,7 @@ def comparison_page(contents: Sequence[Contents]) -> str:
             ("The bound during training", _curves(contents)),
             ("Results", [_results(contents)]),
             ("What differs", [_differences(contents)]),
-            ("Samples", [_titled(part, name) for part, name in samples if part]),
+            ("Samples", drawn),
             (
                 "How to make them again",
                 [_titled(_command(each), each.name) for each in contents] + [_versions(contents)],
@@ -182,16 +189,17 @@ def _description(contents: Contents) -> Part:
         train, test = contents.dataset.train.shape[0] - config.validation, contents.dataset.test.shape[0]
         sizes = f"{train:,} training, {config.validation:,} validation and {test:,} test {sizes}"
     samples = "1 sample" if config.samples == 1 else f"{config.samples} samples"
-    rate, ratio = config.learning_rate, config.inference_ratio
+    rate, ratio = config.learning_rate or 0.0, config.inference_ratio or 0.0
     rows = [
-        ("Model", f"{_model_name(config)}, {contents.chain}, layers from the data up"),
+        ("Model", _long_name(config)),
+        ("Layers", f"{contents.chain}, from the data up"),
         ("Inference network", f"{config.inference} within its layers"),
         ("Estimator", f"{_estimator_name(config)}, {samples} of the latents per case"),
         ("Optimiser", f"{config.optimiser}, batch size {config.batch_size}, seed {config.seed}"),
-        ("Learning rate", f"{rate:g} for the model, {ratio:g} times that for the inference network"),
+        ("Learning rate", f"{rate:g} for the model, {rate * ratio:g} for the inference network"),
         ("Updates", f"{contents.reports[-1]['updates'] if contents.reports else 0:,} of {config.updates:,}"),
         ("Data", f"{_data_name(config)}: {sizes}"),
-        ("Fingerprint of the data", run.fingerprint),
+        ("Data fingerprint", run.fingerprint),
     ]
     return Part(_facts(rows))
 
@@ -211,7 +219,12 @@ def _curve(contents: Contents) -> list[Part]:
         alt += f" The best validation bound is {number(contents.best[1])}, at update {contents.best[0]:,}."
         caption += ". The ring marks the parameters that are kept; where validation falls and minibatches still rise, "
         caption += "the model overfits."
-    return [Part(_svg(lambda axes: figures.curve([contents], axes), alt, (5.2, 3.2)), caption)]
+    if contents.run.documents and contents.best is not None:
+        # The bound of a document grows with its length: few validation documents are far from the minibatches.
+        names = ("validation_bound", "bound")
+        plots = [_svg(lambda axes, name=name: figures.curve([contents], axes, name), alt, (4.6, 2.1)) for name in names]
+        return [Part(Markup("\n").join(plots), caption)]
+    return [Part(_svg(lambda axes: figures.curve([contents], axes), alt, (4.6, 3.0)), caption)]
 
 
 def _curves(contents: Sequence[Contents]) -> list[Part]:
@@ -220,7 +233,7 @@ def _curves(contents: Sequence[Contents]) -> list[Part]:
         return []
     ends = "; ".join(f"{each.name} ends at {number(each.series('bound')[-1])}" for each in drawn)
     height = 3.0 if len(drawn) < 8 else 3.0 + 0.17 * (len(drawn) - 7)  # room for the names
-    body = _svg(lambda axes: figures.curve(drawn, axes), f"Bounds of {len(drawn)} runs: {ends}.", (5.6, height))
+    body = _svg(lambda axes: figures.curve(drawn, axes), f"Bounds of {len(drawn)} runs: {ends}.", (5.2, height))
     caption = "Higher is better, and a line that rises further to the left learns faster"
     rings = "; rings mark the parameters that each run kept." if all(each.best for each in drawn) else "."
     return [Part(body, caption + rings, wide=True)]
@@ -241,7 +254,7 @@ def _samples(contents: Contents, *, pictures: int = 100, documents: int = 8) -> 
         return Part(_picture(mean[:pictures], contents.run.image, f"{pictures} samples in a grid."), caption)
     alt = "Share of ones in the training data against the share in samples, a point for each variable."
     caption = "Each point is a variable: on the line, samples have it on as often as the training data does."
-    return Part(_svg(lambda axes: figures.marginals(contents, axes), alt, (4.6, 3.2)), caption)
+    return Part(_svg(lambda axes: figures.marginals(contents, axes), alt, (4.4, 3.0)), caption)
 
 
 def _reconstructions(contents: Contents) -> Part | None:
@@ -305,7 +318,8 @@ def _latents(contents: Contents) -> Part | None:
         assert shown is not None
         caption = (
             "Each picture is a latent unit: when it is on, dark pixels become more likely and light ones less, and mid "
-            f"grey ones stay ({len(shown)} of {len(weights)} units of h1, {order}, each on a scale of its own)."
+            f"grey ones stay ({len(shown)} of {len(weights)} units of h1, {order}, each on a scale of its own; pixels "
+            "that hardly ever change in the data are left grey)."
         )
         return Part(_picture(shown, contents.run.image, f"Weights of {len(shown)} units in a grid."), caption)
     alt = f"Weights of {min(figures.ROWS, len(weights))} latent units to {contents.run.visible} variables."
@@ -313,7 +327,7 @@ def _latents(contents: Contents) -> Part | None:
         f"Each row is a latent unit of h1, {order}: when it is on, dark columns of the data become more likely and "
         "light ones less."
     )
-    return Part(_svg(lambda axes: figures.weights(contents, axes), alt, (4.6, 3.2)), caption)
+    return Part(_svg(lambda axes: figures.weights(contents, axes), alt, (4.4, 3.0)), caption)
 
 
 def _units(contents: Contents) -> Part | None:
@@ -328,7 +342,7 @@ def _units(contents: Contents) -> Part | None:
         f"cases), most first: units below {IN_USE} are not in use, and a long tail there means more units than the "
         "data needs."
     )
-    return Part(_svg(lambda axes: figures.units(contents, axes), alt, (4.8, 3.2)), caption)
+    return Part(_svg(lambda axes: figures.units(contents, axes), alt, (4.4, 3.0)), caption)
 
 
 def _diagnostics(contents: Contents) -> list[Part]:
@@ -338,7 +352,7 @@ def _diagnostics(contents: Contents) -> list[Part]:
         if np.any(np.isfinite(values)):
             last = values[np.any(np.isfinite(values), axis=1)][-1]
             alt = f"{title} over updates; last {', '.join(f'{value:.3g}' for value in last)}."
-            parts.append(Part(_svg(lambda axes: draw(contents, axes), alt, (4.8, 2.7)), caption, title=title))
+            parts.append(Part(_svg(lambda axes: draw(contents, axes), alt, (4.4, 2.6)), caption, title=title))
 
     add(
         figures.signal_deviation,
@@ -404,13 +418,14 @@ def _known_mean(values: np.ndarray) -> np.ndarray:
 
 def _results(contents: Sequence[Contents]) -> Part:
     documents = any(each.run.documents for each in contents)
-    header = ["Run", "Model", "Estimator", "Updates", "Best validation bound", "Test bound"]
+    header = ["Run", "Model", "Layers", "Estimator", "Updates", "Best validation bound", "Test bound"]
     header += ["Test perplexity"] if documents else []
     rows = []
     for each in contents:
         row = [
             each.name,
-            f"{_model_name(each.run.config)}, {each.chain}",
+            _model_name(each.run.config),
+            each.chain,
             _estimator_name(each.run.config),
             f"{each.reports[-1]['updates'] if each.reports else 0:,}",
             "none" if each.best is None else number(each.best[1]),
@@ -422,7 +437,7 @@ def _results(contents: Sequence[Contents]) -> Part:
     sizes = {(each.result.cases, each.result.samples) for each in contents if each.result is not None}
     made = "".join(f"; {cases:,} test cases, {samples} samples of h each" for cases, samples in sorted(sizes))
     caption = f"Bounds in nats per case ± one standard error{made}: higher is better."
-    return Part(_table(header, rows, numbers=range(3, len(header))), caption, wide=True)
+    return Part(_table(header, rows, numbers=range(4, len(header)), whole=(0, 2, 3)), caption, wide=True)
 
 
 def _differences(contents: Sequence[Contents]) -> Part:
@@ -443,19 +458,22 @@ def _differences(contents: Sequence[Contents]) -> Part:
 
 
 def _command(contents: Contents) -> Part:
-    return Part(Markup("<pre><code>{}</code></pre>").format(command(contents.run.config)), wide=True)
+    """The command, an option never broken in two."""
+    words = [Markup("<span>{}</span>").format(option) for option in command(contents.run.config)]
+    return Part(Markup("<pre><code>{}</code></pre>").format(Markup(" ").join(words)), wide=True)
 
 
-def command(config: Config) -> str:
-    """The command that trains with this config, every choice spelt out."""
-    words = ["nvil", "train"]
+def command(config: Config) -> list[str]:
+    """The command that trains with this config, every choice spelt out: `nvil train`, then an option each."""
+    options = ["nvil train"]
     for field in dataclasses.fields(Config):
         value = getattr(config, field.name)
         if value is None or (field.name == "threshold" and config.binarize == "none"):
             continue
         values = value if isinstance(value, tuple) else (value,)
-        words += [f"--{field.name.replace('_', '-')}", *(shlex.quote(printable(f"{each}")) for each in values)]
-    return " ".join(words)
+        words = " ".join(shlex.quote(printable(f"{each}")) for each in values)
+        options.append(f"--{field.name.replace('_', '-')} {words}")
+    return options
 
 
 def _versions(contents: Sequence[Contents]) -> Part:
@@ -472,7 +490,7 @@ def number(value: float, digits: int = 2) -> str:
 
 
 def _with_error(result: Evaluation) -> str:
-    return number(result.bound) + ("" if result.bound_se is None else f" ± {result.bound_se:.2f}")
+    return number(result.bound) + ("" if result.bound_se is None else f" ±\N{NO-BREAK SPACE}{number(result.bound_se)}")
 
 
 def _value(value: Any) -> str:
@@ -481,6 +499,10 @@ def _value(value: Any) -> str:
 
 def _model_name(config: Config) -> str:
     return MODEL_NAMES.get(config.model, config.model)
+
+
+def _long_name(config: Config) -> str:
+    return "Sigmoid belief network" if config.model == "sbn" else _model_name(config)
 
 
 def _estimator_name(config: Config) -> str:
@@ -505,11 +527,18 @@ def _facts(rows: Sequence[tuple[str, str]]) -> Markup:
     return Markup("<dl>{}</dl>").format(Markup("\n").join(items))
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()) -> Markup:
-    """A table in a box of its own that scrolls where it is too wide for the page."""
+def _table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: Sequence[int] = (),
+    whole: Sequence[int] = (),
+) -> Markup:
+    """A table in a box of its own that scrolls where it is too wide; `whole` columns are never broken into lines."""
+    styles = dict.fromkeys(whole, ' class="whole"') | dict.fromkeys(numbers, ' class="number"')
 
     def line(kind: str, values: Sequence[str]) -> Markup:
-        tags = [Markup(f'<{kind} class="number">' if i in numbers else f"<{kind}>") for i in range(len(values))]
+        tags = [Markup(f"<{kind}{styles.get(i, '')}>") for i in range(len(values))]
         cells = [tag + value + Markup(f"</{kind}>") for tag, value in zip(tags, values, strict=True)]
         return Markup("<tr>") + Markup("").join(cells) + Markup("</tr>\n")
 
