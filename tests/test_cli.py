@@ -55,13 +55,14 @@ def test_train_ends_with_a_bound_a_picture_and_the_next_command(capsys):
     assert "test bound" in out
     assert "best factorial model    -25.20" in out
     assert "samples               run/samples.png" in out
+    assert "report                run/report.html" in out
     assert "nvil evaluate run --samples 100" in out
     assert "1480 training" not in out
     assert "digits: 1480 training, 20 validation and 297 test cases of 64 binary units" in err
     assert "x 64 <- h1 6 <- h2 4" in err
     names = {path.name for path in Path("run").iterdir()}
     assert names == {
-        "config.toml", "metrics.jsonl", "timing.jsonl", "checkpoint", "best.safetensors", "samples.png"
+        "config.toml", "metrics.jsonl", "timing.jsonl", "checkpoint", "best.safetensors", "samples.png", "report.html"
     }  # fmt: skip
     metrics = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert [line["updates"] for line in metrics] == [20, 40]

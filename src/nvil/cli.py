@@ -25,7 +25,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nvil import data, pictures, storage, tensorboard
 from nvil.errors import TrainingError, UsageError
-from nvil.evaluation import BLOCK, Evaluation, as_float, evaluate, evaluate_documents
+from nvil.evaluation import BLOCK, DocumentEvaluation, Evaluation, as_float, evaluate, evaluate_documents
 from nvil.models import chain
 from nvil.rows import dense_blocks
 from nvil.runs import CHECKPOINT_SECONDS, Config, Run, metrics_of
@@ -98,14 +98,18 @@ def train(
         if stop.signal is not None:
             raise Stopped(stop.signal, run.updates())
         show.text("evaluating")
+    from nvil.report import write_report  # here, so that other commands start without matplotlib
+
     if dataset.test is None:
         print(f"best validation bound {run.metrics()['best_bound'][-1]:8.2f} nats a case, over {run.updates()} updates")
+        page = write_report(run)
     else:
-        print_result(run, dataset)
+        page = write_report(run, dataset=dataset, result=print_result(run, dataset))
     if run.image or run.documents:
         picture = out / ("samples.png" if run.image else "samples.txt")
         draw(run, 100, picture)
         print(f"samples               {picture}")
+    print(f"report                {page}")
     print(f"next                  nvil evaluate {out} {'--data FILE' if dataset.test is None else '--samples 100'}")
 
 
@@ -121,20 +125,21 @@ def cases_in_words(run: Run, dataset: data.Dataset) -> str:
     return f"{train} training, {validation} validation and {dataset.test.shape[0]} test cases of {kind}"
 
 
-def print_result(run: Run, dataset: data.Dataset) -> None:
-    """The test bound, and what could be had without latents."""
+def print_result(run: Run, dataset: data.Dataset) -> Evaluation | DocumentEvaluation:
+    """Print, and return, the test bound, and what could be had without latents."""
     pair = run.load_best()
     if run.documents:
-        documents = evaluate_documents(pair, dataset.test)
+        found = documents = evaluate_documents(pair, dataset.test)
         result = documents.evaluation
         without = data.unigram_bound(dataset.train, dataset.test)
         print(f"test perplexity       {documents.perplexity:8.1f} a document, {documents.corpus_perplexity:.1f} a word")
         print(f"unigram model         {without[0]:8.1f} a document, {without[1]:.1f} a word, without latents")
     else:
-        result = evaluate(pair, dataset.test)
+        found = result = evaluate(pair, dataset.test)
         without = data.factorial_bound(dataset.test)
         print(f"best factorial model  {without:8.2f} nats a case could be had without latents")
     print(f"test bound            {result.bound:8.2f} nats a case{standard_error(result)}")
+    return found
 
 
 def evaluate_run(
@@ -277,15 +282,14 @@ def report_runs(runs: Positional[tuple[Path, ...]], out: Path | None = None) -> 
         out: An .html file; by default report.html in the run's folder, and comparison.html for several runs.
 
     """
+    from nvil.report import write_comparison, write_report  # here, so that other commands start without matplotlib
+
     if not runs:
         raise UsageError("Give the folder of at least one run, for example: nvil report runs/demo")
     opened = [Run.open(folder) for folder in runs]
     default = runs[0] / "report.html" if len(runs) == 1 else Path("comparison.html")
     path = storage.output_file(default if out is None else out, (".html",))
-
-    from nvil import report  # here, so that other commands start without matplotlib
-
-    print(report.write_report(opened[0], path) if len(opened) == 1 else report.write_comparison(opened, path))
+    print(write_report(opened[0], path) if len(opened) == 1 else write_comparison(opened, path))
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

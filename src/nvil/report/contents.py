@@ -6,7 +6,7 @@ Files of a run may come from anywhere. What is not what it should be is left out
 import json
 import math
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,13 +25,6 @@ LARGEST = 1e30
 SHOWN_CASES = 500
 NETWORKS = ("model", "inference", "baselines")
 IN_USE = 0.01
-
-
-class Words(NamedTuple):
-    """Words and how much of what is listed each has."""
-
-    words: tuple[str, ...]
-    values: tuple[float, ...]
 
 
 class Contents:
@@ -263,10 +256,13 @@ class Contents:
             words = tuple(f"word{i}" for i in range(self.run.visible))
         return words
 
-    def top_words(self, values: np.ndarray, count: int) -> Words:
-        """The words with the largest values."""
-        order = np.argsort(-values, kind="stable")[:count]
-        return Words(tuple(self.vocabulary[i] for i in order), tuple(float(values[i]) for i in order))
+    def raised_order(self, share: Float[np.ndarray, " words"]) -> np.ndarray:
+        """The words, by how much `share` raises them over their usual one.
+
+        The difference of the square roots is between that of the shares, which only sees frequent words, and that of
+        their logarithms, which only sees rare ones.
+        """
+        return np.argsort(np.sqrt(self.usual) - np.sqrt(share), kind="stable")
 
 
 def printable(text: str) -> str:

@@ -59,26 +59,18 @@ def curve(runs: Sequence[Run | Contents], axes: Axes, name: str | None = None) -
         assert each.best is not None
         axes.plot(*each.best, marker="o", markersize=9, fillstyle="none", color="black", markeredgewidth=1.2)
         if len(contents) == 1:
-            low, high = axes.get_ylim()
-            above = each.best[1] < (low + high) / 2
-            axes.annotate(
-                f"best {each.best[1]:.2f}\nat update {each.best[0]:,}".replace("-", "\N{MINUS SIGN}"),
-                each.best,
-                xytext=(-8, 12 if above else -14),
-                textcoords="offset points",
-                ha="right",
-                va="bottom" if above else "top",
-                fontsize=SMALL,
-            )
+            text = f"ring: best {each.best[1]:.2f} at update {each.best[0]:,}"
+            axes.set_title(text.replace("-", "\N{MINUS SIGN}"), loc="right", fontsize=SMALL)
     axes.set_ylabel(label)
     _over_updates(axes)
 
 
 def units(run: Run | Contents, axes: Axes) -> None:
     """The KL divergence of every latent unit from its prior, by rank, for each layer."""
-    kl = _contents(run).unit_kl
+    contents = _contents(run)
+    kl = contents.unit_kl
     if kl is None:
-        raise UsageError("The KL of the units needs the run's parameters and its data.")
+        raise UsageError(contents.why_no_parameters or contents.why_no_data)
     lines = []
     for i, layer in enumerate(kl, 1):
         ranks = np.arange(1, len(layer) + 1, dtype=float)

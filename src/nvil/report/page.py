@@ -245,10 +245,11 @@ def _samples(contents: Contents, *, pictures: int = 100, documents: int = 8) -> 
     x, mean = contents.samples
     if contents.run.documents:
         caption = (
-            "Each row is a document that the model made up, its most telling words first (frequent here, rare "
-            "elsewhere) with their counts: the words of a row should belong together."
+            "Each row is a document that the model made up: the words that its sampled latents raise most, which "
+            "should belong together, and the most telling of the words then drawn, with their counts."
         )
-        return Part(_table(["Words"], [[_bag(contents, row)] for row in x[:documents]]), caption, wide=True)
+        rows = [[_raised(contents, mean[i]), _bag(contents, x[i])] for i in range(documents)]
+        return Part(_table(["What sampled latents say", "Words of a sampled document"], rows), caption, wide=True)
     if contents.run.image is not None:
         caption = "Each picture is a sample: the darker a pixel, the likelier it is on given the sampled latents."
         return Part(_picture(mean[:pictures], contents.run.image, f"{pictures} samples in a grid."), caption)
@@ -262,11 +263,9 @@ def _reconstructions(contents: Contents) -> Part | None:
     if means is None or cases is None:
         return None
     if contents.run.documents:
-        rows = []
-        for case, mean in zip(cases[:8], means[:8], strict=True):
-            share = mean / mean.sum()
-            raised = contents.top_words(share * np.log(share / contents.usual), 12)
-            rows.append([_bag(contents, case), " ".join(raised.words)])
+        rows = [
+            [_bag(contents, case), _raised(contents, mean)] for case, mean in zip(cases[:8], means[:8], strict=True)
+        ]
         caption = (
             "Left a test document, its most telling words first; right the words that its latents, as the inference "
             "network drew them, raise most over their usual share: both should be about the same things."
@@ -303,13 +302,14 @@ def _latents(contents: Contents) -> Part | None:
         rows = []
         for unit, row in zip(contents.unit_order[:30], weights[:30], strict=True):
             kl = "" if contents.unit_kl is None else f"{contents.unit_kl[0][unit]:.2f}"
-            on = contents.usual * np.exp(row - row.max())
-            change = on / on.sum() - contents.usual
-            more, less = contents.top_words(change, 8), contents.top_words(-change, 5)
-            rows.append([f"{unit}", kl, " ".join(more.words), " ".join(less.words)])
+            share = contents.usual * np.exp(row - row.max())
+            share /= share.sum()
+            ordered = [contents.vocabulary[i] for i in contents.raised_order(share)]
+            rows.append([f"{unit}", kl, " ".join(ordered[:8]), " ".join(ordered[:-6:-1])])
         caption = (
-            "Each row is a latent unit and the words whose share it changes most, all else as usual: read a row as a "
-            f"topic ({len(rows)} of {len(weights)} units of h1, {order})."
+            "Each row is a latent unit and the words whose share changes most when it is on, all else as usual: read a "
+            f"row as a topic ({len(rows)} of {len(weights)} units of h1, {order}; shares are compared by their square "
+            "roots, so that rare words count too)."
         )
         header = ["Unit", "Nats", "Words it makes more likely", "Less likely"]
         return Part(_table(header, rows, numbers=(0, 1)), caption, wide=True)
@@ -515,11 +515,16 @@ def _data_name(config: Config) -> str:
 
 def _bag(contents: Contents, counts: np.ndarray) -> str:
     """The most telling words of a document, with their counts."""
-    top = contents.top_words(-counts * np.log(contents.usual), 16)
-    numbers = dict(zip(contents.vocabulary, counts.astype(int), strict=True))
-    words = [word if numbers[word] == 1 else f"{word}:{numbers[word]}" for word in top.words if numbers[word]]
-    more = int(np.sum(counts > 0)) - len(words)
-    return " ".join(words) + (f" … and {more} more" if more > 0 else "")
+    kinds = int(np.sum(counts > 0))
+    order = contents.raised_order(counts / max(1, counts.sum()))[: min(16, kinds)]
+    names = contents.vocabulary
+    words = [names[i] if counts[i] == 1 else f"{names[i]}:{counts[i]:.0f}" for i in order]
+    return " ".join(words) + (f" … and {kinds - len(words)} more" if kinds > len(words) else "")
+
+
+def _raised(contents: Contents, mean: np.ndarray) -> str:
+    """The words that expected counts raise most over their usual share."""
+    return " ".join(contents.vocabulary[i] for i in contents.raised_order(mean / mean.sum())[:12])
 
 
 def _facts(rows: Sequence[tuple[str, str]]) -> Markup:

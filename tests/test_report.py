@@ -1,0 +1,349 @@
+"""The page of a run: its numbers, what it leaves out, what it does not believe, and how a browser takes it."""
+
+import dataclasses
+import html
+import html.parser
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+import tyro
+from matplotlib.figure import Figure
+
+from nvil import UsageError, training
+from nvil.cli import main
+from nvil.data import Dataset
+from nvil.report import Contents, figures, page, write_comparison, write_report
+from nvil.runs import Config, Run
+from nvil.sparse import mean_row
+
+HOSTILE = "<script>alert('x')</script> & \"$\\frac{1\" \x1b[31m"
+VOID = {"meta", "img", "br", "link"}
+
+
+def line(updates, bound, layers=1, **more):
+    """A report as a run writes it, with all diagnostics."""
+    return {
+        "updates": updates,
+        "bound": bound,
+        "validation_bound": bound - 1,
+        "signal": {"raw_deviation": [9.0] * layers, "mean": [0.1] * layers, "deviation": [1.0] * layers},
+        "gradient_norms": {"model": 3.0, "inference": 2.0, "baselines": 1.0},
+        "diagnostics": {
+            "signal_power": {
+                "raw": [400.0] * layers,
+                "InputDependentBaseline": [100.0] * layers,
+                "RunningMean": [80.0] * layers,
+                "VarianceNormalisation": [1.0] * layers,
+            },
+            "gradient_snr": {"model": 0.5, "inference": 0.1, "baselines": None},
+            "kl": [3.0] * layers,
+            "units_in_use": [0.5] * layers,
+        },
+        **more,
+    }
+
+
+def make(folder, config, dataset, lines):
+    """A run with untrained parameters and the given reports: nothing is compiled for it."""
+    run = Run.create(folder, config, dataset)
+    run.write_config(dataset.vocabulary)
+    run.save_best(training.Best(run.build(mean_row(dataset.train)), -1.0, 1))
+    text = "".join(f"{each if isinstance(each, str) else json.dumps(each)}\n" for each in lines)
+    (folder / "metrics.jsonl").write_text(text)
+    return run
+
+
+def bits(columns, image=None):
+    cases = np.random.default_rng(0).integers(0, 2, (30, columns), dtype=np.uint8)
+    return Dataset("bits", cases[:20], cases[20:], image)
+
+
+def documents(words):
+    counts = scipy.sparse.csr_array(np.random.default_rng(0).poisson(1.0, (30, len(words))).astype(np.float32))
+    return Dataset("words", counts[:20], counts[20:], vocabulary=words)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A small run on the digits, as `nvil train` leaves it."""
+    folder = tmp_path_factory.mktemp("trained") / "digits-run"
+    sizes = ("--hidden", "6", "4", "--updates", "40", "--report-every", "20", "--validation", "20")
+    main(["train", *sizes, "--out", str(folder), "--quiet"])
+    return Run.open(folder)
+
+
+@pytest.fixture(scope="module")
+def pages(trained, tmp_path_factory):
+    """A page of every kind, by name."""
+    folder = tmp_path_factory.mktemp("pages")
+    words = (*(f"word{i}" for i in range(11)), "<img src=x onerror=alert(1)>")
+    garbage = ["", "{", "[1]", '{"updates": 5}', '{"updates": "<b>", "bound": 1}', '{"updates": 3, "bound": NaN}']
+    garbage += ["[" * 5000, '{"updates": 4, "bound": 1e400}', '{"updates": 4, "bound": ' + "9" * 5000 + "}", "\x00\xff"]
+    kinds = {
+        # wake-sleep, no validation, no pictures, one report
+        "survey": (
+            Config(model="darn", hidden=(3,), inference="autoregressive", estimator="wake-sleep", validation=0),
+            bits(5),
+            [line(20, -3.0, validation_bound=None, signal=None, diagnostics=None)],
+        ),
+        # documents, reports of an older version, and a word that is a tag
+        "words": (
+            Config(hidden=(4,), validation=5),
+            documents(words),
+            [{"updates": n, "bound": -60.0 + n / 100, "validation_bound": -50.0} for n in (100, 200, 300)],
+        ),
+        # nothing that comes from outside can be trusted
+        HOSTILE.replace("/", "\u2215"): (
+            Config(model="fdarn", hidden=(4, 3), validation=5, samples=2),
+            bits(9, (3, 3)),
+            [line(20, -6.0, 2), *garbage, line(40, -5.0, 2, signal={"deviation": "<b>", "mean": [1e300, "x"]})],
+        ),
+    }
+    found = {"image": (trained.folder / "report.html").read_text()}
+    runs = [trained]
+    for name, (config, dataset, lines) in kinds.items():
+        run = make(folder / name, config, dataset, lines)
+        write_report(run, folder / "page.html", dataset=dataset)
+        found["hostile" if "script" in name else name] = (folder / "page.html").read_text()
+        runs.append(run)
+    write_comparison(runs, folder / "page.html")
+    found["comparison"] = (folder / "page.html").read_text()
+    return found
+
+
+class Outline(html.parser.HTMLParser):
+    """The tags of a page with their attributes; fails where one is closed that is not open."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open = [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+KINDS = ("image", "survey", "words", "hostile", "comparison")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_stands_alone(pages, kind):
+    outline = Outline(pages[kind])
+    assert outline.open == []
+    tags = {tag for tag, _ in outline.tags}
+    assert not tags & {"script", "link", "iframe", "object", "b"}
+    assert {"h1", "svg", "figcaption"} <= tags
+    identifiers = [values["id"] for _, values in outline.tags if "id" in values]
+    for tag, values in outline.tags:
+        assert not any(name.startswith("on") for name in values)
+        for name in ("src", "href", "xlink:href"):
+            assert values.get(name, "#").startswith(("#", "data:image/png;base64,"))
+        assert tag != "img" or values["alt"]
+        assert tag != "svg" or values["aria-label"]
+    assert "url(http" not in pages[kind]
+    assert "@import" not in pages[kind]
+    references = re.findall(r'(?:href="|url\()#([^")]+)', pages[kind])
+    assert set(references) <= set(identifiers)
+
+
+def test_the_numbers_on_the_page(trained, pages, capsys):
+    main(["evaluate", str(trained.folder), "--json"])
+    result = json.loads(capsys.readouterr().out)
+    text = pages["image"]
+    assert f"{page.number(result['bound'])} ±\u00a0{result['bound_se']:.2f}" in text
+    assert "297 test cases, 10 samples" in text
+    assert "\u221225.20" in text  # the best factorial model
+    assert "x 64 &lt;- h1 6 &lt;- h2 4" in text
+    assert "1,480 training, 20 validation and 297 test cases of 64 binary variables" in text
+    assert trained.fingerprint in text
+    bounds = [json.loads(each) for each in (trained.folder / "metrics.jsonl").read_text().splitlines()]
+    best = max(bounds, key=lambda each: each["validation_bound"])
+    assert f"at update {best['updates']:,}" in text
+    assert page.number(best["validation_bound"]) in text
+    assert text.count("data:image/png") == 3  # samples, reconstructions, weights
+
+
+def test_the_command_makes_the_same_config(trained):
+    config = trained.config
+    words = shlex.split(" ".join(page.command(config)))
+    assert words[:2] == ["nvil", "train"]
+    assert tyro.cli(Config, args=words[2:], config=(tyro.conf.FlagCreatePairsOff,)) == config
+
+
+def test_what_a_run_does_not_have_is_left_out(pages):
+    survey = pages["survey"]
+    assert "no validation cases" in survey
+    assert "Best validation bound" not in survey
+    assert "learning signal" not in survey
+    assert "The run is at update 20 of 30,000." in survey
+    assert "Norms of the gradients" in survey
+    assert "Signal-to-noise" not in survey
+    assert "Norms of the gradients" not in pages["words"]
+    assert "Test perplexity" in pages["words"]
+    assert "&lt;img src=x onerror=alert(1)&gt;" in pages["words"]
+
+
+def test_hostile_files_do_no_harm(pages):
+    text = pages["hostile"]
+    assert "<script" not in text
+    assert "&lt;script&gt;alert" in text
+    assert "\x1b" not in text
+    assert "10 lines of metrics.jsonl could not be used" in text
+    assert "75.0%" in text  # of 400, the first baseline removes 300 and the second 20
+    assert "5.0%" in text
+    assert "20.0%" in text
+
+
+def test_a_comparison_says_what_differs(trained, pages, tmp_path):
+    text = pages["comparison"]
+    assert "were not trained on the same data" in text
+    assert all(model in text for model in ("fDARN", "DARN", "SBN"))
+    config = Config(hidden=(2,), validation=2)
+    same = [make(tmp_path / f"{seed}", dataclasses.replace(config, seed=seed), bits(9), []) for seed in (0, 1)]
+    table = page._differences([Contents(run) for run in same]).body
+    assert re.findall(r"<td[^>]*>(.*?)</td>", table) == ["seed", "0", "1"]
+    assert "the same config" in page._differences([Contents(same[0])] * 2).body
+
+
+def test_without_data_or_parameters_the_page_says_so(tmp_path):
+    np.save(tmp_path / "gone.npy", bits(9).train)
+    config = Config(data=str(tmp_path / "gone.npy"), hidden=(2,), validation=2)
+    run = make(tmp_path / "run", config, config.load_data(), [line(20, -6.0)])
+    (tmp_path / "gone.npy").unlink()
+    text = write_report(run).read_text()
+    assert "There is no file" in text
+    assert "Samples" in text
+    assert "Reconstructions" not in text
+    (run.folder / "best.safetensors").write_bytes(b"nonsense")
+    text = write_report(run).read_text()
+    assert "is not a readable safetensors file" in text
+    assert "Samples" not in text
+    assert Outline(text).open == []
+
+
+def test_figures_draw_on_given_axes(trained):
+    axes = Figure().subplots()
+    figures.curve([trained], axes)
+    minibatches, validation, best = axes.lines
+    reports = [json.loads(each) for each in (trained.folder / "metrics.jsonl").read_text().splitlines()]
+    np.testing.assert_array_equal(minibatches.get_xydata(), [[each["updates"], each["bound"]] for each in reports])
+    np.testing.assert_array_equal(validation.get_ydata(), [each["validation_bound"] for each in reports])
+    assert best.get_ydata() == [max(each["validation_bound"] for each in reports)]
+    contents = Contents(trained)
+    for draw in (figures.units, figures.signal_deviation, figures.signal_mean, figures.gradient_norms):
+        axes = Figure().subplots()
+        draw(contents, axes)
+        assert axes.lines
+    for draw in (figures.samples, figures.reconstructions, figures.weights):
+        axes = Figure().subplots()
+        draw(contents, axes)
+        assert axes.images
+
+
+def test_figures_refuse_what_is_not_there(tmp_path):
+    run = make(tmp_path / "run", Config(hidden=(2,), validation=2), bits(5), [])
+    with pytest.raises(UsageError, match="no report"):
+        figures.curve([run], Figure().subplots())
+    with pytest.raises(UsageError, match="not pictures"):
+        figures.samples(run, Figure().subplots())
+    with pytest.raises(UsageError, match="its contents changed"):
+        figures.units(run, Figure().subplots())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "at least one run"),
+        (["nowhere"], "There is no run nowhere"),
+        (["{run}", "--out", "page.txt"], "should end in .html"),
+    ],
+)
+def test_mistakes_get_a_sentence(trained, capsys, monkeypatch, tmp_path, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        main(["report", *(each.format(run=trained.folder) for each in arguments)])
+    assert caught.value.code == 2
+    assert sentence in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_writes_where_it_says(trained, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    main(["report", str(trained.folder), str(trained.folder)])
+    assert capsys.readouterr().out == "comparison.html\n"
+    assert "2 runs compared" in Path("comparison.html").read_text()
+
+
+def test_commands_start_without_matplotlib():
+    code = "import sys, nvil.cli; sys.exit(any(name in sys.modules for name in ('matplotlib', 'jinja2')))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PROBE = """<!DOCTYPE html><meta charset="utf-8"><body><script>
+const pages = %s, widths = [360, 1200], results = [];
+for (const [name, text] of Object.entries(pages)) for (const width of widths) {
+  const frame = document.createElement("iframe");
+  frame.style.width = width + "px";
+  frame.onload = () => {
+    const page = frame.contentDocument, root = page.documentElement;
+    const wide = [...page.querySelectorAll("figure, pre, .cards > div, .scroll")];
+    results.push({name, width, right: root.scrollWidth,
+      inside: wide.every(box => box.getBoundingClientRect().right <= width),
+      pictures: [...page.images].map(image => image.naturalWidth),
+      figures: [...page.querySelectorAll("figure > svg")].map(svg => svg.getBoundingClientRect().height),
+      scripts: page.scripts.length});
+    if (results.length == widths.length * Object.keys(pages).length) {
+      const output = document.createElement("pre");
+      output.textContent = JSON.stringify(results);
+      document.body.replaceChildren(output);
+    }
+  };
+  frame.srcdoc = text;
+  document.body.append(frame);
+}
+</script></body>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_in_a_browser_on_a_phone_and_on_a_desk(pages, tmp_path):
+    assert CHROMIUM is not None
+    (tmp_path / "probe.html").write_text(PROBE % json.dumps(pages).replace("<", "\\u003c"))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--enable-logging=stderr"]
+    done = subprocess.run(
+        [CHROMIUM, *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", f"file://{tmp_path}/probe.html"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "CONSOLE" not in done.stderr
+    found = re.search(r"<pre>(.*)</pre>", done.stdout, re.DOTALL)
+    assert found, done.stdout[-500:]
+    results = json.loads(html.unescape(found[1]))
+    assert len(results) == 2 * len(KINDS)
+    for each in results:
+        assert each["right"] <= each["width"], each  # nothing to scroll sideways
+        assert each["inside"], each
+        assert each["scripts"] == 0
+        assert all(each["pictures"]), each
+        assert all(height > 50 for height in each["figures"])
+        assert each["figures"], each
+    assert sum(len(each["pictures"]) for each in results if each["name"] == "image") == 6
