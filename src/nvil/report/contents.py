@@ -3,28 +3,23 @@
 Files of a run may come from anywhere. What is not what it should be is left out and counted, never believed.
 """
 
-import json
-import math
 from functools import cached_property
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from nvil import data, storage
+from nvil import data
 from nvil.contracts import Pair
+from nvil.diagnostics import unit_kl
 from nvil.errors import UsageError
 from nvil.evaluation import DocumentEvaluation, Evaluation, as_float, evaluate, evaluate_documents
-from nvil.layers import AutoregressiveBernoulli
 from nvil.runs import Run
 from nvil.sparse import dense_rows
 
 LARGEST = 1e30
 SHOWN_CASES = 500
 NETWORKS = ("model", "inference", "baselines")
-IN_USE = 0.01
 
 
 class Contents:
@@ -55,60 +50,46 @@ class Contents:
         sizes = (self.run.visible, *self.run.config.hidden)
         return " <- ".join(f"{name} {size}" for name, size in zip(names, sizes, strict=True))
 
-    @cached_property
-    def settings(self) -> dict[str, Any]:
-        """All of config.toml, also what is no choice but a fact."""
-        return storage.read_toml(self.run.folder / "config.toml")
-
     # The reports of the run
 
     @cached_property
-    def _reports(self) -> tuple[list[dict[str, Any]], int]:
-        path = self.run.folder / "metrics.jsonl"
-        try:
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            return [], 0
-        reports = [report for line in lines if (report := _report(line)) is not None]
-        return sorted(reports, key=lambda report: report["updates"]), len(lines) - len(reports)
+    def metrics(self) -> dict[str, np.ndarray]:
+        """`Run.metrics`, without numbers that are too large to be drawn."""
+        metrics = self.run.metrics()
+        return {name: np.where(np.abs(values) < LARGEST, values, np.nan) for name, values in metrics.items()}
 
     @property
-    def reports(self) -> list[dict[str, Any]]:
-        """The usable lines of metrics.jsonl, by the number of updates."""
-        return self._reports[0]
-
-    @property
-    def unusable_lines(self) -> int:
-        return self._reports[1]
-
-    @cached_property
     def updates(self) -> Float[np.ndarray, " reports"]:
-        return np.array([report["updates"] for report in self.reports], float)
+        """The updates that had been done at every report."""
+        return self.metrics.get("updates", np.zeros(0))
 
-    def series(self, *names: str) -> Float[np.ndarray, " reports"]:
-        """One number of every report, found by the names that lead to it; not a number where there is none."""
-        return np.array([_number(_at(report, names)) for report in self.reports], float)
+    @property
+    def updates_done(self) -> int:
+        return int(self.updates[-1]) if len(self.updates) else 0
 
-    def layer_series(self, *names: str) -> Float[np.ndarray, "reports layers"]:
-        """As `series`, for a list with a number for each layer of latents."""
-        layers = len(self.run.config.hidden)
-        rows = []
-        for report in self.reports:
-            values = _at(report, names)
-            fits = isinstance(values, list) and len(values) == layers
-            rows.append([_number(value) for value in values] if fits else [math.nan] * layers)
-        return np.array(rows, float).reshape(-1, layers)
+    def series(self, name: str) -> Float[np.ndarray, " reports"]:
+        """One number of every report, such as "bound" or "gradient_norms.model"; NaN where there is none."""
+        values = self.metrics.get(name)
+        return values if values is not None and values.ndim == 1 else np.full(len(self.updates), np.nan)
 
-    def network_series(self, *names: str) -> Float[np.ndarray, "reports 3"]:
+    def layer_series(self, name: str) -> Float[np.ndarray, "reports layers"]:
+        """As `series`, for a number of each layer of latents."""
+        shape = len(self.updates), len(self.run.config.hidden)
+        values = self.metrics.get(name)
+        return values if values is not None and values.shape == shape else np.full(shape, np.nan)
+
+    def network_series(self, name: str) -> Float[np.ndarray, "reports 3"]:
         """As `series`, for a number of each of the model, the inference network and the baselines."""
-        return np.stack([self.series(*names, network) for network in NETWORKS], axis=-1)
+        return np.stack([self.series(f"{name}.{network}") for network in NETWORKS], axis=-1)
 
     @cached_property
-    def signal_steps(self) -> tuple[str, ...]:
-        """What happens to the learning signal: "raw", then the transformations in their order; nothing if not known."""
-        found = [_at(report, ("diagnostics", "signal_power")) for report in self.reports]
-        steps = next((tuple(powers) for powers in reversed(found) if isinstance(powers, dict)), ())
-        return steps if steps[:1] == ("raw",) else ()
+    def unusable_lines(self) -> int:
+        """How many lines of metrics.jsonl are no reports."""
+        try:
+            lines = (self.run.folder / "metrics.jsonl").read_bytes().count(b"\n")
+        except OSError:
+            return 0
+        return lines - len(self.updates)
 
     @cached_property
     def best(self) -> tuple[int, float] | None:
@@ -220,7 +201,7 @@ class Contents:
         """How many nats each latent unit carries about a case, layer by layer."""
         if self.pair is None or self.cases is None:
             return None
-        kl = _unit_kl(self.pair, as_float(self.cases), jax.random.key(0))
+        kl = unit_kl(self.pair, as_float(self.cases), jax.random.key(0))
         return tuple(np.asarray(layer, float) for layer in kl)
 
     @cached_property
@@ -269,44 +250,3 @@ def printable(text: str) -> str:
     """Text that any page can hold: undecodable bytes and control characters as a replacement character."""
     text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
-
-
-def _report(line: str) -> dict[str, Any] | None:
-    """A line of metrics.jsonl, or None if it is not a report with a number of updates and a finite bound."""
-    try:
-        report = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(report, dict) or not math.isfinite(_number(report.get("bound"))):
-        return None
-    updates = report.get("updates")
-    return report if isinstance(updates, int) and 0 < updates < 2**53 else None
-
-
-def _at(report: Any, names: tuple[str, ...]) -> Any:
-    for name in names:
-        report = report.get(name) if isinstance(report, dict) else None
-    return report
-
-
-def _number(value: Any) -> float:
-    """A number that can be drawn, else not a number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return math.nan
-    return float(value) if abs(value) < LARGEST else math.nan
-
-
-def _unit_kl(pair: Pair, x: Any, key: Any) -> Any:
-    h = pair.inference.sample(key, x)
-
-    def logits(layer: Any, value: Any, context: Any) -> Any:
-        own = value @ jnp.triu(layer.within, 1) if isinstance(layer, AutoregressiveBernoulli) else 0.0
-        return layer.logits(context) + own
-
-    above = (*h[1:], jnp.zeros((len(x), 0)))
-    for q_layer, p_layer, value, below, up in zip(
-        pair.inference.layers, pair.model.layers[1:], h, pair.inference.contexts(x, h), above, strict=True
-    ):
-        a, b = logits(q_layer, value, below), logits(p_layer, value, up)
-        q = jax.nn.sigmoid(a)
-        yield jnp.mean(q * (a - b) - jax.nn.softplus(a) + jax.nn.softplus(b), axis=0)

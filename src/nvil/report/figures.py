@@ -23,8 +23,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from nvil import pictures
+from nvil.diagnostics import IN_USE
 from nvil.errors import UsageError
-from nvil.report.contents import IN_USE, NETWORKS, Contents
+from nvil.report.contents import NETWORKS, Contents
 from nvil.runs import Run
 
 COLOURS = ("#1f5f9e", "#b8431f", "#3a7d32", "#7a4a9c", "#8a6d00", "#00767a")
@@ -42,7 +43,7 @@ def curve(runs: Sequence[Run | Contents], axes: Axes, name: str | None = None) -
     "validation_bound"). Of several, the validation bound of each, or the minibatches' of all if one has none.
     """
     contents = [_contents(run) for run in runs]
-    if not any(len(each.updates) for each in contents):
+    if not any(np.any(np.isfinite(each.series("bound"))) for each in contents):
         raise UsageError("There is no report to draw a curve of.")
     validated = all(each.best for each in contents)
     if len(contents) == 1:
@@ -91,7 +92,7 @@ def signal_deviation(run: Run | Contents, axes: Axes) -> None:
     contents = _contents(run)
     lines = []
     for kind, name in (("raw", "raw_deviation"), ("used", "deviation")):
-        for i, values in enumerate(contents.layer_series("signal", name).T, 1):
+        for i, values in enumerate(contents.layer_series(f"signal.{name}").T, 1):
             lines.append((contents.updates, values, f"h{i} {kind}"))
     _lines(axes, lines, logarithmic=True)
     axes.set_ylabel("deviation (nats)")
@@ -101,7 +102,7 @@ def signal_deviation(run: Run | Contents, axes: Axes) -> None:
 def signal_mean(run: Run | Contents, axes: Axes) -> None:
     """The mean of the learning signal of every layer as it is used, which the baselines should keep near zero."""
     contents = _contents(run)
-    means = contents.layer_series("signal", "mean").T
+    means = contents.layer_series("signal.mean").T
     _lines(axes, [(contents.updates, values, f"h{i}") for i, values in enumerate(means, 1)])
     axes.axhline(0, color="0.5", linewidth=0.8)
     axes.set_ylabel("mean of the used signal")
@@ -110,12 +111,12 @@ def signal_mean(run: Run | Contents, axes: Axes) -> None:
 
 def gradient_norms(run: Run | Contents, axes: Axes) -> None:
     """The norm of the gradient of each network."""
-    _per_network(_contents(run), axes, ("gradient_norms",), "norm of the gradient")
+    _per_network(_contents(run), axes, "gradient_norms", "norm of the gradient")
 
 
 def gradient_snr(run: Run | Contents, axes: Axes) -> None:
     """The signal-to-noise ratio of the gradient of each network."""
-    _per_network(_contents(run), axes, ("diagnostics", "gradient_snr"), "signal-to-noise ratio")
+    _per_network(_contents(run), axes, "diagnostics.gradient_snr", "signal-to-noise ratio")
 
 
 def samples(run: Run | Contents, axes: Axes) -> None:
@@ -192,8 +193,8 @@ def _contents(run: Run | Contents) -> Contents:
     return run if isinstance(run, Contents) else Contents(run)
 
 
-def _per_network(contents: Contents, axes: Axes, names: tuple[str, ...], label: str) -> None:
-    lines = [(contents.updates, contents.series(*names, network), network) for network in NETWORKS]
+def _per_network(contents: Contents, axes: Axes, name: str, label: str) -> None:
+    lines = [(contents.updates, contents.series(f"{name}.{network}"), network) for network in NETWORKS]
     _lines(axes, lines, logarithmic=True)
     axes.set_ylabel(label)
     _over_updates(axes)

@@ -4,12 +4,10 @@ import base64
 import dataclasses
 import io
 import itertools
-import platform
 import re
 import shlex
 import warnings
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +20,12 @@ from matplotlib.figure import Figure
 
 import nvil
 from nvil import storage
+from nvil.diagnostics import IN_USE
 from nvil.evaluation import DocumentEvaluation, Evaluation
 from nvil.pictures import grid, png
 from nvil.report import figures
-from nvil.report.contents import IN_USE, Contents, printable
-from nvil.runs import Config, Run
+from nvil.report.contents import Contents, printable
+from nvil.runs import Config, Run, made_with
 
 MODEL_NAMES = {"sbn": "SBN", "fdarn": "fDARN", "darn": "DARN"}
 ESTIMATOR_NAMES = {"nvil": "NVIL", "wake-sleep": "wake-sleep", "reinforce": "REINFORCE"}
@@ -166,10 +165,9 @@ def _perplexity_card(label: str, values: tuple[float, float], note: str) -> tupl
 def _notes(contents: Contents) -> list[str]:
     """What the reader should know before believing the page."""
     notes = []
-    config, reports = contents.run.config, contents.reports
-    if reports and reports[-1]["updates"] < config.updates:
-        notes.append(f"The run is at update {reports[-1]['updates']:,} of {config.updates:,}.")
-    if not reports:
+    if 0 < contents.updates_done < contents.run.config.updates:
+        notes.append(f"The run is at update {contents.updates_done:,} of {contents.run.config.updates:,}.")
+    if not contents.updates_done:
         notes.append("The run has no report yet.")
     if contents.unusable_lines:
         lines = "1 line" if contents.unusable_lines == 1 else f"{contents.unusable_lines:,} lines"
@@ -197,7 +195,7 @@ def _description(contents: Contents) -> Part:
         ("Estimator", f"{_estimator_name(config)}, {samples} of the latents per case"),
         ("Optimiser", f"{config.optimiser}, batch size {config.batch_size}, seed {config.seed}"),
         ("Learning rate", f"{rate:g} for the model, {rate * ratio:g} for the inference network"),
-        ("Updates", f"{contents.reports[-1]['updates'] if contents.reports else 0:,} of {config.updates:,}"),
+        ("Updates", f"{contents.updates_done:,} of {config.updates:,}"),
         ("Data", f"{_data_name(config)}: {sizes}"),
         ("Data fingerprint", run.fingerprint),
     ]
@@ -205,12 +203,13 @@ def _description(contents: Contents) -> Part:
 
 
 def _curve(contents: Contents) -> list[Part]:
-    if not contents.reports:
-        return []
     bounds = contents.series("bound")
+    bounds = bounds[np.isfinite(bounds)]
+    if not len(bounds):
+        return []
     alt = (
         f"The bound of minibatches goes from {number(bounds[0])} to {number(bounds[-1])} "
-        f"in {contents.reports[-1]['updates']:,} updates."
+        f"in {contents.updates_done:,} updates."
     )
     caption = "Higher is better: the bound is the least log-probability, in nats, that the model gives a case"
     if contents.best is None:
@@ -228,7 +227,7 @@ def _curve(contents: Contents) -> list[Part]:
 
 
 def _curves(contents: Sequence[Contents]) -> list[Part]:
-    drawn = [each for each in contents if each.reports]
+    drawn = [each for each in contents if np.any(np.isfinite(each.series("bound")))]
     if not drawn:
         return []
     ends = "; ".join(f"{each.name} ends at {number(each.series('bound')[-1])}" for each in drawn)
@@ -356,14 +355,14 @@ def _diagnostics(contents: Contents) -> list[Part]:
 
     add(
         figures.signal_deviation,
-        contents.layer_series("signal", "deviation"),
+        contents.layer_series("signal.deviation"),
         "Deviation of the learning signal",
         "Raw is the signal as it comes, used is what is left after baselines and normalisation: the further apart the "
         "two, the more noise is kept out of the inference network's gradient.",
     )
     add(
         figures.signal_mean,
-        contents.layer_series("signal", "mean"),
+        contents.layer_series("signal.mean"),
         "Mean of the learning signal",
         "After the baselines the mean should stay near zero: far from it every sample is praised or blamed alike, "
         "which is noise.",
@@ -378,7 +377,7 @@ def _diagnostics(contents: Contents) -> list[Part]:
     )
     add(
         figures.gradient_snr,
-        contents.network_series("diagnostics", "gradient_snr"),
+        contents.network_series("diagnostics.gradient_snr"),
         "Signal-to-noise of the gradients",
         "The mean of each network's gradient over its deviation between minibatches: the lower, the more updates a "
         "step in the right direction takes.",
@@ -388,20 +387,22 @@ def _diagnostics(contents: Contents) -> list[Part]:
 
 def _removed(contents: Contents) -> list[Part]:
     """The share of the signal's mean square that each baseline removes, over the last quarter of the reports."""
-    recent = slice(-max(1, len(contents.reports) // 4), None)
+    recent = slice(-max(1, len(contents.updates) // 4), None)
+    prefix = "diagnostics.signal_power."
+    steps = [name.removeprefix(prefix) for name in contents.metrics if name.startswith(prefix)]  # in their order
     after = {
-        step: _known_mean(contents.layer_series("diagnostics", "signal_power", step)[recent])
-        for step in contents.signal_steps
+        step: _known_mean(contents.layer_series(f"{prefix}{step}")[recent])
+        for step in steps
         if step != "VarianceNormalisation"  # which removes nothing, but divides
     }
-    if len(after) < 2 or not np.any(after["raw"] > 0):
+    if len(after) < 2 or next(iter(after)) != "raw" or not np.all(after["raw"] > 0):
         return []
     rows = []
     for i, left in enumerate(np.stack(list(after.values()), axis=-1), 1):
         shares = [*(left[:-1] - left[1:]) / left[0], left[-1] / left[0]]
         rows.append([f"h{i}", f"{left[0]:.4g}", *(f"{share:.1%}".replace("-", MINUS) for share in shares)])
-    steps = [STEP_NAMES.get(step, printable(step)) for step in list(after)[1:]]
-    header = ["Layer", "Raw mean square", *(f"{step} removes" for step in steps), "left"]
+    names = [STEP_NAMES.get(step, printable(step)) for step in list(after)[1:]]
+    header = ["Layer", "Raw mean square", *(f"{name} removes" for name in names), "left"]
     caption = (
         "The share of the learning signal's mean square that each baseline takes away (mean of the last quarter of the "
         "reports): the less is left, the less noise in the gradient."
@@ -427,7 +428,7 @@ def _results(contents: Sequence[Contents]) -> Part:
             _model_name(each.run.config),
             each.chain,
             _estimator_name(each.run.config),
-            f"{each.reports[-1]['updates'] if each.reports else 0:,}",
+            f"{each.updates_done:,}",
             "none" if each.best is None else number(each.best[1]),
             "not known" if each.result is None else _with_error(each.result),
         ]
@@ -477,10 +478,18 @@ def command(config: Config) -> list[str]:
 
 
 def _versions(contents: Sequence[Contents]) -> Part:
-    here = [f"Python {platform.python_version()}", f"nvil {nvil.__version__}"]
-    here += [f"{name} {metadata.version(name)}" for name in ("jax", "equinox", "optax", "numpy")]
-    trained = sorted({f"nvil {each.settings.get('version', 'of a version that is not known')}" for each in contents})
-    return Part(_facts([("Trained with", ", ".join(trained)), ("Page made with", ", ".join(here))]), wide=True)
+    trained = sorted(
+        {", ".join(_version(name, value) for name, value in each.run.made_with.items()) for each in contents}
+    )
+    here = ", ".join(_version(name, value) for name, value in made_with().items())
+    return Part(
+        _facts([*(("Trained with", each or "not known") for each in trained), ("Page made with", here)]), wide=True
+    )
+
+
+def _version(name: str, value: str) -> str:
+    """`value` of `name`, where a value does not speak for itself."""
+    return value if name in ("platform", "device") else f"{'nvil' if name == 'version' else name} {value}"
 
 
 def number(value: float, digits: int = 2) -> str:
