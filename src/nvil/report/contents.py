@@ -5,9 +5,10 @@ Files of a run may come from anywhere. What is not what it should be is left out
 
 from functools import cached_property
 
+import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, Key
 
 from nvil import data
 from nvil.contracts import Pair
@@ -185,23 +186,22 @@ class Contents:
         """A hundred samples `(x, E[x | h])`, those of `nvil sample`."""
         if self.pair is None:
             return None
-        x, h = self.pair.model.sample(jax.random.key(0), 100)
-        return np.asarray(x, float), np.asarray(self.pair.model.mean(h), float)
+        x, mean = _sample(self.pair, jax.random.key(0), 100)
+        return np.asarray(x, float), np.asarray(mean, float)
 
     @cached_property
     def reconstructions(self) -> Float[np.ndarray, "cases visible"] | None:
         """E[x | h] for one h ~ Q(h | x) of each of the first fifty `cases`."""
         if self.pair is None or self.cases is None:
             return None
-        h = self.pair.inference.sample(jax.random.key(0), as_float(self.cases[:50]))
-        return np.asarray(self.pair.model.mean(h), float)
+        return np.asarray(_reconstruct(self.pair, jax.random.key(0), as_float(self.cases[:50])), float)
 
     @cached_property
     def unit_kl(self) -> tuple[Float[np.ndarray, " units"], ...] | None:
         """How many nats each latent unit carries about a case, layer by layer."""
         if self.pair is None or self.cases is None:
             return None
-        kl = unit_kl(self.pair, as_float(self.cases), jax.random.key(0))
+        kl = eqx.filter_jit(unit_kl)(self.pair, as_float(self.cases), jax.random.key(0))
         return tuple(np.asarray(layer, float) for layer in kl)
 
     @cached_property
@@ -250,3 +250,14 @@ def printable(text: str) -> str:
     """Text that any page can hold: undecodable bytes and control characters as a replacement character."""
     text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+
+
+@eqx.filter_jit
+def _sample(pair: Pair, key: Key[Array, ""], cases: int) -> tuple[Float[Array, "cases _"], Float[Array, "cases _"]]:
+    x, h = pair.model.sample(key, cases)
+    return x, pair.model.mean(h)
+
+
+@eqx.filter_jit
+def _reconstruct(pair: Pair, key: Key[Array, ""], x: Float[Array, "cases _"]) -> Float[Array, "cases _"]:
+    return pair.model.mean(pair.inference.sample(key, x))
