@@ -6,6 +6,7 @@ timing.jsonl       how fast it went and when, for every report
 checkpoint/        complete training states, the last two
 best.safetensors   the parameters with the best validation bound
 samples.png        a picture of samples, where cases are pictures (samples.txt for documents)
+report.html        a page on all this
 vocabulary.txt     the words of a document model, one a line
 lock               the number of the process that trains here, while it does
 

@@ -2,13 +2,12 @@
 
 !!! example
 
-    >>> from pathlib import Path
+    >>> import nvil
     >>> from matplotlib.figure import Figure
     >>> from nvil.report import figures
-    >>> from nvil.runs import Run
-    >>> def two_curves(folders: list[Path]) -> Figure:
+    >>> def curves(*folders: str) -> Figure:
     ...     figure = Figure(layout="constrained")
-    ...     figures.curve([Run.open(folder) for folder in folders], figure.subplots())
+    ...     figures.curve([nvil.Run.open(folder) for folder in folders], figure.subplots())
     ...     return figure
 
 Where several figures of one run are drawn, give them `nvil.report.Contents(run)` in place of the run: what they share
