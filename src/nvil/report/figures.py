@@ -110,7 +110,7 @@ def signal_mean(run: Run | Contents, axes: Axes) -> None:
 
 def gradient_norms(run: Run | Contents, axes: Axes) -> None:
     """The norm of the gradient of each network."""
-    _per_network(_contents(run), axes, "gradient_norms", "norm of the gradient")
+    _per_network(_contents(run), axes, "gradient_norms", "norm of the gradient", logarithmic=True)
 
 
 def gradient_snr(run: Run | Contents, axes: Axes) -> None:
@@ -192,9 +192,9 @@ def _contents(run: Run | Contents) -> Contents:
     return run if isinstance(run, Contents) else Contents(run)
 
 
-def _per_network(contents: Contents, axes: Axes, name: str, label: str) -> None:
+def _per_network(contents: Contents, axes: Axes, name: str, label: str, *, logarithmic: bool = False) -> None:
     lines = [(contents.updates, contents.series(f"{name}.{network}"), network) for network in NETWORKS]
-    _lines(axes, lines, logarithmic=True)
+    _lines(axes, lines, logarithmic=logarithmic)
     axes.set_ylabel(label)
     _over_updates(axes)
 
@@ -243,7 +243,8 @@ def _lines(
         ends.append((float(y[-1]), name, line.get_color()))
     if logarithmic:
         low, high = axes.get_ylim()
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,), numticks=9))
+        steps = (1, 1.5, 2, 3, 5, 7) if high < 10 * low else (1, 2, 5) if high < 1000 * low else (1,)
+        axes.yaxis.set_major_locator(LogLocator(subs=steps, numticks=9))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     if legend:
@@ -289,7 +290,7 @@ def _plain(name: str) -> str:
 
 def _over_updates(axes: Axes) -> None:
     axes.set_xlabel("updates")
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_count(value)))
     _tidy(axes)
 

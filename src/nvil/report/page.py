@@ -231,8 +231,15 @@ def _curves(contents: Sequence[Contents]) -> list[Part]:
     if not drawn:
         return []
     ends = "; ".join(f"{each.name} ends at {number(each.series('bound')[-1])}" for each in drawn)
-    height = 3.0 if len(drawn) < 8 else 3.0 + 0.17 * (len(drawn) - 7)  # room for the names
-    body = _svg(lambda axes: figures.curve(drawn, axes), f"Bounds of {len(drawn)} runs: {ends}.", (5.2, height))
+    alt = f"Bounds of {len(drawn)} runs: {ends}."
+    room = 0.17 * max(0, len(drawn) - 7)  # for the names
+    # Letters keep their size when drawn for a wide and for a narrow window; the page shows one of the two.
+    sizes = {"desk": (8.4, 3.4 + room), "phone": (4.8, 3.0 + room)}
+    plots = [
+        Markup('<div class="{}">{}</div>').format(window, _svg(lambda axes: figures.curve(drawn, axes), alt, size))
+        for window, size in sizes.items()
+    ]
+    body = Markup("\n").join(plots)
     caption = "Higher is better, and a line that rises further to the left learns faster"
     rings = "; rings mark the parameters that each run kept." if all(each.best for each in drawn) else "."
     return [Part(body, caption + rings, wide=True)]
@@ -367,7 +374,6 @@ def _diagnostics(contents: Contents) -> list[Part]:
         "After the baselines the mean should stay near zero: far from it every sample is praised or blamed alike, "
         "which is noise.",
     )
-    parts += _removed(contents)
     add(
         figures.gradient_norms,
         contents.network_series("gradient_norms"),
@@ -382,7 +388,7 @@ def _diagnostics(contents: Contents) -> list[Part]:
         "The mean of each network's gradient over its deviation between minibatches: the lower, the more updates a "
         "step in the right direction takes.",
     )
-    return parts
+    return parts + _removed(contents)
 
 
 def _removed(contents: Contents) -> list[Part]:
@@ -397,12 +403,15 @@ def _removed(contents: Contents) -> list[Part]:
     }
     if len(after) < 2 or next(iter(after)) != "raw" or not np.all(after["raw"] > 0):
         return []
-    rows = []
-    for i, left in enumerate(np.stack(list(after.values()), axis=-1), 1):
-        shares = [*(left[:-1] - left[1:]) / left[0], left[-1] / left[0]]
-        rows.append([f"h{i}", f"{left[0]:.4g}", *(f"{share:.1%}".replace("-", MINUS) for share in shares)])
-    names = [STEP_NAMES.get(step, printable(step)) for step in list(after)[1:]]
-    header = ["Layer", "Raw mean square", *(f"{name} removes" for name in names), "left"]
+    left = list(after.values())
+    shares = {
+        f"{STEP_NAMES.get(step, printable(step))} removes": (before - now) / left[0]
+        for step, before, now in zip(list(after)[1:], left, left[1:], strict=False)
+    }
+    rows = [["raw mean square (nats²)", *(f"{value:,.1f}" for value in left[0])]]
+    for name, values in (shares | {"left": left[-1] / left[0]}).items():
+        rows.append([name, *(f"{value:.1%}".replace("-", MINUS) for value in values)])
+    header = ["Layer", *(f"h{i}" for i in range(1, 1 + len(left[0])))]
     caption = (
         "The share of the learning signal's mean square that each baseline takes away (mean of the last quarter of the "
         "reports): the less is left, the less noise in the gradient."
@@ -469,7 +478,7 @@ def command(config: Config) -> list[str]:
     options = ["nvil train"]
     for field in dataclasses.fields(Config):
         value = getattr(config, field.name)
-        if value is None or (field.name == "threshold" and config.binarize == "none"):
+        if value is None:
             continue
         values = value if isinstance(value, tuple) else (value,)
         words = " ".join(shlex.quote(printable(f"{each}")) for each in values)
