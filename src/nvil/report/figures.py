@@ -102,8 +102,8 @@ def signal_mean(run: Run | Contents, axes: Axes) -> None:
     """The mean of the learning signal of every layer as it is used, which the baselines should keep near zero."""
     contents = _contents(run)
     means = contents.layer_series("signal.mean").T
+    axes.axhline(0, color="0.5", linewidth=0.8)  # first, as the names of the lines stand where the limits put them
     _lines(axes, [(contents.updates, values, f"h{i}") for i, values in enumerate(means, 1)])
-    axes.axhline(0, color="0.5", linewidth=0.8)
     axes.set_ylabel("mean of the used signal")
     _over_updates(axes)
 
