@@ -189,6 +189,11 @@ class Contents:
         x, mean = _sample(self.pair, jax.random.key(0), 100)
         return np.asarray(x, float), np.asarray(mean, float)
 
+    @property
+    def sample_pictures(self) -> Float[np.ndarray, "cases visible"] | None:
+        """The means given sampled latents; where pixels depend on each other even then, the samples themselves."""
+        return self.samples and self.samples[0 if self.run.config.model == "darn" else 1]
+
     @cached_property
     def reconstructions(self) -> Float[np.ndarray, "cases visible"] | None:
         """E[x | h] for one h ~ Q(h | x) of each of the first fifty `cases`."""
