@@ -181,18 +181,18 @@ class Contents:
     def why_no_parameters(self) -> str:
         return self._pair[1]
 
+    @property
+    def as_drawn(self) -> bool:
+        """Whether samples are shown as drawn, not as means given the latents: DARN's pixels depend on each other too."""
+        return self.run.config.model == "darn" and self.run.image is not None
+
     @cached_property
     def samples(self) -> tuple[Float[np.ndarray, "cases visible"], Float[np.ndarray, "cases visible"]] | None:
-        """A hundred samples `(x, E[x | h])`, those of `nvil sample`."""
+        """A hundred samples `(x, E[x | h])`; `(x, x)` for those shown as drawn."""
         if self.pair is None:
             return None
-        x, mean = _sample(self.pair, jax.random.key(0), 100)
+        x, mean = _sample(self.pair, jax.random.key(0), 100, self.as_drawn)
         return np.asarray(x, float), np.asarray(mean, float)
-
-    @property
-    def sample_pictures(self) -> Float[np.ndarray, "cases visible"] | None:
-        """The means given sampled latents; where pixels depend on each other even then, the samples themselves."""
-        return self.samples and self.samples[0 if self.run.config.model == "darn" else 1]
 
     @cached_property
     def reconstructions(self) -> Float[np.ndarray, "cases visible"] | None:
@@ -258,9 +258,11 @@ def printable(text: str) -> str:
 
 
 @eqx.filter_jit
-def _sample(pair: Pair, key: Key[Array, ""], cases: int) -> tuple[Float[Array, "cases _"], Float[Array, "cases _"]]:
+def _sample(
+    pair: Pair, key: Key[Array, ""], cases: int, as_drawn: bool
+) -> tuple[Float[Array, "cases _"], Float[Array, "cases _"]]:
     x, h = pair.model.sample(key, cases)
-    return x, pair.model.mean(h)
+    return x, x if as_drawn else pair.model.mean(h)
 
 
 @eqx.filter_jit

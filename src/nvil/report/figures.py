@@ -121,7 +121,7 @@ def gradient_snr(run: Run | Contents, axes: Axes) -> None:
 def samples(run: Run | Contents, axes: Axes) -> None:
     """A grid of samples: the probability of every pixel given sampled latents, or for DARN sampled pixels."""
     contents = _contents(run)
-    _picture(contents, axes, contents.sample_pictures, contents.run.image)
+    _picture(contents, axes, contents.samples and contents.samples[1], contents.run.image)
 
 
 def reconstructions(run: Run | Contents, axes: Axes) -> None:

@@ -257,13 +257,12 @@ def _samples(contents: Contents, *, pictures: int = 100, documents: int = 8) -> 
         rows = [[_raised(contents, mean[i]), _bag(contents, x[i])] for i in range(documents)]
         return Part(_table(["What sampled latents say", "Words of a sampled document"], rows), caption, wide=True)
     if contents.run.image is not None:
-        assert contents.sample_pictures is not None
         caption = (
             "Each picture is a sample: its pixels are drawn one after another, given sampled latents."
-            if contents.run.config.model == "darn"
+            if contents.as_drawn
             else "Each picture is a sample: the darker a pixel, the likelier it is on given the sampled latents."
         )
-        shown = contents.sample_pictures[:pictures]
+        shown = mean[:pictures]
         return Part(_picture(shown, contents.run.image, f"{len(shown)} samples in a grid."), caption)
     alt = "Share of ones in the training data against the share in samples, a point for each variable."
     caption = "Each point is a variable: on the line, samples have it on as often as the training data does."
