@@ -183,7 +183,7 @@ class Contents:
 
     @property
     def as_drawn(self) -> bool:
-        """Whether samples are shown as drawn, not as means given the latents: DARN's pixels depend on each other too."""
+        """Whether samples are shown as drawn, not as means given the latents, given which DARN's pixels still vary."""
         return self.run.config.model == "darn" and self.run.image is not None
 
     @cached_property
