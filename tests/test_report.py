@@ -19,10 +19,10 @@ from matplotlib.figure import Figure
 
 from nvil import UsageError, training
 from nvil.cli import main
-from nvil.data import Dataset
+from nvil.data import Choices, Dataset
 from nvil.report import Contents, figures, page, write_comparison, write_report
+from nvil.rows import as_rows, mean_row
 from nvil.runs import Config, Run
-from nvil.sparse import mean_row
 
 HOSTILE = "<script>alert('x')</script> & \"$\\frac{1\" \x1b[31m"
 VOID = {"meta", "img", "br", "link"}
@@ -63,12 +63,13 @@ def make(folder, config, dataset, lines):
 
 def bits(columns, image=None):
     cases = np.random.default_rng(0).integers(0, 2, (30, columns), dtype=np.uint8)
-    return Dataset("bits", cases[:20], cases[20:], image)
+    return Dataset("bits", cases[:20], cases[20:], image=image, choices=Choices())
 
 
 def documents(words):
     counts = scipy.sparse.csr_array(np.random.default_rng(0).poisson(1.0, (30, len(words))).astype(np.float32))
-    return Dataset("words", counts[:20], counts[20:], vocabulary=words)
+    train, test = as_rows(counts[:20]), as_rows(counts[20:])
+    return Dataset("words", train, test, "counts", vocabulary=words, choices=Choices())
 
 
 @pytest.fixture(scope="module")

@@ -118,11 +118,8 @@ def cases_in_words(run: Run, dataset: data.Dataset) -> str:
     kind = f"{run.visible} {'words' if run.documents else 'binary units'}"
     if dataset.test is None:
         return f"cases of {kind}, the first {run.config.validation} for validation"
-    if dataset.validation is None:
-        train, validation = dataset.train.shape[0] - run.config.validation, run.config.validation
-    else:
-        train, validation = dataset.train.shape[0], dataset.validation.shape[0]
-    return f"{train} training, {validation} validation and {dataset.test.shape[0]} test cases of {kind}"
+    train, validation, test = dataset.sizes(run.config.validation)
+    return f"{train} training, {validation} validation and {test} test cases of {kind}"
 
 
 def print_result(run: Run, dataset: data.Dataset) -> Evaluation | DocumentEvaluation:

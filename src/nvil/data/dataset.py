@@ -42,6 +42,13 @@ class Dataset:
     def documents(self) -> bool:
         return self.kind == "counts"
 
+    def sizes(self, validation: int) -> tuple[int, int, int]:
+        """The numbers of training, validation and test cases, where a run holds `validation` cases out."""
+        train, test = self.train.shape[0], self.test.shape[0]
+        if self.validation is not None:
+            return train, self.validation.shape[0], test
+        return train - validation, validation, test
+
     @property
     def lengths(self) -> tuple[int, ...] | None:
         """A hundred quantiles of the lengths of training documents: those of sampled ones. None for bits."""

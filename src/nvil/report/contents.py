@@ -15,8 +15,8 @@ from nvil.contracts import Pair
 from nvil.diagnostics import unit_kl
 from nvil.errors import UsageError
 from nvil.evaluation import DocumentEvaluation, Evaluation, as_float, evaluate, evaluate_documents
+from nvil.rows import dense_blocks, select
 from nvil.runs import Run
-from nvil.sparse import dense_rows
 
 LARGEST = 1e30
 SHOWN_CASES = 500
@@ -107,6 +107,9 @@ class Contents:
     def _dataset(self) -> tuple[data.Dataset | None, str]:
         if self._given[0] is not None:
             return self._given[0], ""
+        name = self.run.config.data
+        if name in data.NAMED and not data.NAMED[name].here():  # a page is no reason to download
+            return None, f"The data set {name!r} is not on this machine; get it with: nvil data fetch {name}"
         try:
             return self.run.dataset(), ""
         except UsageError as error:
@@ -162,7 +165,7 @@ class Contents:
             return None
         test = self.dataset.test
         order = np.random.default_rng(0).permutation(test.shape[0])[:SHOWN_CASES]
-        return np.asarray(dense_rows(test[order]), float)
+        return np.asarray(next(dense_blocks(select(test, order), len(order))), float)
 
     # The best parameters and what they do
 

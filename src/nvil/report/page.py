@@ -184,8 +184,9 @@ def _description(contents: Contents) -> Part:
     kind = "words" if run.documents else "binary variables"
     sizes = f"cases of {run.visible:,} {kind}"
     if contents.dataset is not None:
-        train, test = contents.dataset.train.shape[0] - config.validation, contents.dataset.test.shape[0]
-        sizes = f"{train:,} training, {config.validation:,} validation and {test:,} test {sizes}"
+        train, validation, test = contents.dataset.sizes(config.validation)
+        sizes = f"{train:,} training, {validation:,} validation and {test:,} test {sizes}"
+        sizes += f" ({contents.dataset.note})" if contents.dataset.note else ""
     samples = "1 sample" if config.samples == 1 else f"{config.samples} samples"
     rate, ratio = config.learning_rate or 0.0, config.inference_ratio or 0.0
     rows = [
