@@ -243,6 +243,13 @@ def test_without_data_or_parameters_the_page_says_so(tmp_path):
     assert Outline(text).open == []
 
 
+def test_a_page_is_no_reason_to_download(tmp_path, monkeypatch):
+    monkeypatch.setenv("NVIL_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    run = make(tmp_path / "run", Config(data="binarized-mnist", hidden=(2,), validation=2), bits(9), [])
+    assert "nvil data fetch binarized-mnist" in Contents(run).why_no_data
+
+
 def test_figures_draw_on_given_axes(trained):
     axes = Figure().subplots()
     figures.curve([trained], axes)
