@@ -101,6 +101,11 @@ class Contents:
         place = int(np.nanargmax(bounds))
         return int(self.updates[place]), float(bounds[place])
 
+    @property
+    def updates_asked(self) -> int | None:
+        """How many updates the run was asked for; None where a stream decides."""
+        return None if self.run.config.data == "-" else self.run.config.updates
+
     # Data and the test bound
 
     @cached_property

@@ -165,8 +165,8 @@ def _perplexity_card(label: str, values: tuple[float, float], note: str) -> tupl
 def _notes(contents: Contents) -> list[str]:
     """What the reader should know before believing the page."""
     notes = []
-    if 0 < contents.updates_done < contents.run.config.updates:
-        notes.append(f"The run is at update {contents.updates_done:,} of {contents.run.config.updates:,}.")
+    if contents.updates_asked and 0 < contents.updates_done < contents.updates_asked:
+        notes.append(f"The run is at update {contents.updates_done:,} of {contents.updates_asked:,}.")
     if not contents.updates_done:
         notes.append("The run has no report yet.")
     if contents.unusable_lines:
@@ -196,7 +196,7 @@ def _description(contents: Contents) -> Part:
         ("Estimator", f"{_estimator_name(config)}, {samples} of the latents per case"),
         ("Optimiser", f"{config.optimiser}, batch size {config.batch_size}, seed {config.seed}"),
         ("Learning rate", f"{rate:g} for the model, {rate * ratio:g} for the inference network"),
-        ("Updates", f"{contents.updates_done:,} of {config.updates:,}"),
+        ("Updates", f"{contents.updates_done:,}{f' of {asked:,}' if (asked := contents.updates_asked) else ''}"),
         ("Data", f"{_data_name(config)}: {sizes}"),
         ("Data fingerprint", run.fingerprint),
     ]
