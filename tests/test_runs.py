@@ -103,9 +103,21 @@ def until(condition, seconds=120):
         time.sleep(0.0005)
 
 
+def stopped_in_writing(run: Path, pid: int) -> bool:
+    """Halt the process while it writes a file, or somewhere after several attempts."""
+    for _ in range(10):
+        until(lambda: list(run.rglob(".*.part")))
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.002)
+        if list(run.rglob(".*.part")):
+            return True
+        os.kill(pid, signal.SIGCONT)
+    return False
+
+
 def killed_over_and_over(commands, uninterrupted, name, kills, seed):
-    """Kill at random instants: of every four lives one anywhere from its start on, two between or in the writing of
-    checkpoints and metrics, and one as soon as a file is being written."""
+    """Kill at random instants: of every four lives one anywhere from its start on, one in the midst of writing a file,
+    and two anywhere after a report."""
     run = commands.folder / name
     dice = random.Random(seed)
     dead = in_writing = 0
@@ -115,15 +127,14 @@ def killed_over_and_over(commands, uninterrupted, name, kills, seed):
         if dead % 4 == 0:
             time.sleep(dice.uniform(0, 1.5))
         elif dead % 4 == 1:
-            until(lambda: list(run.rglob(".*.part")))
+            in_writing += stopped_in_writing(run, pid)
         else:
             until(lambda before=before: report_count(run) > before)  # it may first be cut down to the checkpoint
             time.sleep(dice.uniform(0, 0.02))
         os.kill(pid, signal.SIGKILL)
-        in_writing += bool(list(run.rglob(".*.part")))
         assert commands.wait(pid) == -signal.SIGKILL, commands.error(pid)  # else it was done: more updates are needed
         dead += 1
-    assert in_writing >= kills // 8
+    assert in_writing > 0
     assert commands.run("train", *KILLED, "--updates", "200", "--out", name) == 0
     assert_same_run(run, uninterrupted)
 
@@ -325,7 +336,10 @@ def test_a_small_disk(capsys):
         kept = [path for path in Path("disk/run/checkpoint").iterdir() if path.suffix == ".safetensors"]
         assert kept
         assert not list(Path("disk").rglob("*.part"))
-        subprocess.run(["mount", "-o", "remount,size=20m", "disk"], check=True)
+        subprocess.run(["mount", "-o", "remount,ro", "disk"], check=True)
+        message = refused(capsys, *arguments, "--out", "disk/run")
+        assert message == "nvil: Cannot write to disk/run: Read-only file system. Choose another --out."
+        subprocess.run(["mount", "-o", "remount,rw,size=20m", "disk"], check=True)
         main([*arguments, "--out", "disk/run"])
         main([*arguments, "--out", "whole"])
         assert_same_run(Path("disk/run"), Path("whole"))
@@ -652,15 +666,23 @@ def test_a_lock_that_was_removed_while_it_was_opened_is_taken_anew(tmp_path, mon
             pass
 
 
-def test_parameters_that_explode_after_a_checkpoint_lose_it(dataset, monkeypatch, tmp_path):
-    """A checkpoint between the last report and the explosion would only lead to the same explosion again."""
-    config = Config(
-        data=dataset.name, hidden=(3,), updates=60, batch_size=4, validation=10, report_every=20, learning_rate=1e38
-    )
-    with pytest.raises(training.DivergedError, match="the state of update 0 is kept"):
-        list(Run.create(tmp_path / "run", config, dataset).fit(dataset, checkpoint_updates=1))
-    assert newest(tmp_path / "run").stem == "000000000000"
-    assert [path.name for path in (tmp_path / "run/checkpoint").iterdir()] == ["000000000000.safetensors"]
+def test_a_run_that_diverges_goes_back_to_the_last_report(dataset, monkeypatch, tmp_path):
+    """Checkpoints between it and the divergence would only lead to the same divergence again."""
+    np.save("cases.npy", CASES)
+    config = Config(data="cases.npy", hidden=(3,), updates=60, batch_size=4, validation=10, report_every=20)
+    evaluate = training.evaluate
+
+    def diverging(pair, x, *, samples, seed):
+        result = evaluate(pair, x, samples=samples, seed=seed)
+        return result._replace(bound=float("nan")) if seed == 40 else result
+
+    monkeypatch.setattr(training, "evaluate", diverging)
+    with pytest.raises(training.DivergedError, match="by update 40; the state of update 20 is kept"):
+        list(Run.create(tmp_path / "run", config, dataset).fit(dataset, checkpoint_updates=5))
+    assert newest(tmp_path / "run").stem == "000000000020"
+    assert Run.open(tmp_path / "run").metrics()["updates"].tolist() == [20]
+    monkeypatch.setattr(training, "evaluate", evaluate)
+    assert [report.updates for report in Run.create(tmp_path / "run", config, dataset).fit(dataset)] == [40, 60]
 
 
 # --- TensorBoard ---

@@ -318,9 +318,8 @@ def chunks(
     best = best or Best(pair, -math.inf, int(current.step))
     good = Checkpoint(current, since, best)  # to go back to, should parameters stop being finite
     train_chunk = make_train_chunk(**settings)
-    jax.block_until_ready(
-        train_chunk(current, data, 0, since)
-    )  # compiles, so that the clock below reads training alone
+    if int(current.step) < updates:  # compile, so that the clock below reads training alone
+        jax.block_until_ready(train_chunk(current, data, 0, since))
 
     size, timed, seconds = 1, 0, 0.0
     while (done := int(current.step)) < updates:
