@@ -250,6 +250,15 @@ def test_a_page_is_no_reason_to_download(tmp_path, monkeypatch):
     assert "nvil data fetch binarized-mnist" in Contents(run).why_no_data
 
 
+def test_a_run_on_a_stream_has_a_page(tmp_path):
+    run = make(tmp_path / "run", Config(hidden=(2,), validation=2), bits(9), [line(20, -6.0)])
+    stream = dataclasses.replace(run, config=dataclasses.replace(run.config, data="-", updates=None))
+    text = write_report(stream).read_text()
+    assert "was trained on a stream, which is gone" in text
+    assert "<dd>20</dd>" in text
+    assert "Samples" in text
+
+
 def test_figures_draw_on_given_axes(trained):
     axes = Figure().subplots()
     figures.curve([trained], axes)
