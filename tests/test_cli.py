@@ -399,7 +399,8 @@ def test_a_tampered_model_file_is_refused(trained, capsys, tmp_path):
 def test_progress_is_plain_lines_away_from_a_terminal_and_results_alone_on_stdout():
     command = [sys.executable, "-m", "nvil", "train", *TINY, "--out", "run"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert len(result.stdout.splitlines()) == 4
+    labels = [line.split("  ")[0] for line in result.stdout.splitlines()]
+    assert labels == ["best factorial model", "test bound", "samples", "report", "next"]
     assert "update 20  bound -" in result.stderr
     assert "\x1b" not in result.stdout + result.stderr
 
