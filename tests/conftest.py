@@ -1,16 +1,29 @@
 """Every test runs with shapes and types checked at each call of the package."""
 
 import os
+import shutil
+import tempfile
 
 from jaxtyping import install_import_hook
 
 # Tests compile much and run little.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+# What one process of this test run has compiled, no other compiles again: workers inherit the folder from the first.
+OWNER = "NVIL_TESTS_COMPILED" not in os.environ
+COMPILED = os.environ.setdefault("NVIL_TESTS_COMPILED", tempfile.mkdtemp(prefix="nvil-tests-") if OWNER else "")
+os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 install_import_hook("nvil", "beartype.beartype")  # before anything imports nvil
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
+
+
+def pytest_sessionfinish():
+    if OWNER:
+        shutil.rmtree(COMPILED, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

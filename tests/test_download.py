@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nvil import UsageError
+from nvil import DownloadError, UsageError
 from nvil.cli import main
 from nvil.data import download
-from nvil.data.download import DownloadError, Remote, fetch, find
+from nvil.data.download import Remote, fetch, find
 
 CONTENT = bytes(range(256)) * 4000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -86,7 +86,7 @@ KILLED = (
 @pytest.fixture(scope="module")
 def uninterrupted(commands):
     """The run that nothing happened to; it also fills the cache of compiled functions."""
-    assert commands.run("train", *KILLED, "--checkpoint-seconds", "1000", "--updates", "200", "--out", "whole") == 0
+    assert commands.run("train", *KILLED, "--checkpoint-seconds", "1000", "--updates", "1000", "--out", "whole") == 0
     return commands.folder / "whole"
 
 
@@ -122,7 +122,7 @@ def killed_over_and_over(commands, uninterrupted, name, kills, seed):
     dice = random.Random(seed)
     dead = in_writing = 0
     while dead < kills:
-        pid = commands.start("train", *KILLED, "--updates", "200", "--out", name)
+        pid = commands.start("train", *KILLED, "--updates", "1000", "--out", name)
         before = report_count(run)
         if dead % 4 == 0:
             time.sleep(dice.uniform(0, 1.5))
@@ -135,7 +135,7 @@ def killed_over_and_over(commands, uninterrupted, name, kills, seed):
         assert commands.wait(pid) == -signal.SIGKILL, commands.error(pid)  # else it was done: more updates are needed
         dead += 1
     assert in_writing > 0
-    assert commands.run("train", *KILLED, "--updates", "200", "--out", name) == 0
+    assert commands.run("train", *KILLED, "--updates", "1000", "--out", name) == 0
     assert_same_run(run, uninterrupted)
 
 
@@ -152,7 +152,7 @@ def test_killed_again_and_again(commands, uninterrupted, seed):
 def test_sigterm_and_ctrl_c_save_and_say_how_to_go_on(commands, uninterrupted):
     """Off the grid of reports: chunks are cut at every third update, reports at every seventh."""
     run = commands.folder / "stopped"
-    arguments = ["train", *KILLED, "--checkpoint-updates", "3", "--updates", "200", "--out", "stopped"]
+    arguments = ["train", *KILLED, "--checkpoint-updates", "3", "--updates", "1000", "--out", "stopped"]
     for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGINT, 130)):
         pid, before = commands.start(*arguments), report_count(run)
         until(lambda before=before: report_count(run) > before + 1)

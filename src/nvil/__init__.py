@@ -4,7 +4,7 @@ from importlib.metadata import version as _version
 
 from nvil import data, diagnostics, exact, layers, optimisers
 from nvil.contracts import Estimator, Inference, Model, Pair, Parameters
-from nvil.errors import TrainingError, UsageError
+from nvil.errors import DownloadError, TrainingError, UsageError
 from nvil.estimators import nvil, reinforce, wake_sleep
 from nvil.evaluation import DocumentEvaluation, Evaluation, evaluate, evaluate_documents
 from nvil.models import chain, darn, fdarn, sbn
@@ -18,6 +18,7 @@ __all__ = [
     "Best",
     "Config",
     "DocumentEvaluation",
+    "DownloadError",
     "Estimator",
     "Evaluation",
     "Inference",

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nvil import data, pictures, storage, tensorboard
-from nvil.errors import TrainingError, UsageError
+from nvil.errors import DownloadError, TrainingError, UsageError
 from nvil.evaluation import BLOCK, DocumentEvaluation, Evaluation, as_float, evaluate, evaluate_documents
 from nvil.models import chain
 from nvil.rows import dense_blocks
@@ -313,7 +313,7 @@ def main(arguments: list[str] | None = None) -> None:
         )
     except UsageError as error:
         _exit(2, str(error))
-    except TrainingError as error:
+    except (TrainingError, DownloadError) as error:
         _exit(1, str(error))
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
@@ -386,8 +386,13 @@ def cases_of(run: Run, path: Path) -> data.Cases:
 def draw(run: Run, count: int, out: Path, seed: int = 0) -> None:
     """Sample from the run's best model into a picture, a text or an archive."""
     model = run.load_best().model
-    x, h = model.sample(jax.random.key(seed), count)
-    mean = np.asarray(model.mean(h))
+
+    @eqx.filter_jit
+    def drawn(model: Any, key: Any) -> Any:
+        x, h = model.sample(key, count)
+        return x, h, model.mean(h)
+
+    x, h, mean = jax.tree.map(np.asarray, drawn(model, jax.random.key(seed)))
     if out.suffix == ".npz":
         latents = {f"h{i}": np.asarray(values, np.uint8) for i, values in enumerate(h, 1)}
         save_npz(

@@ -1,4 +1,4 @@
-"""The two ways things end badly: the caller asked for something impossible, or training failed."""
+"""The ways things end badly: the caller asked for something impossible, training failed, or a download did."""
 
 import difflib
 from collections.abc import Iterable
@@ -10,6 +10,10 @@ class UsageError(ValueError):
 
 class TrainingError(RuntimeError):
     """Training could not go on (for example because parameters stopped being finite)."""
+
+
+class DownloadError(RuntimeError):
+    """A file could not be had; the message says what was wanted, from where, and where to put it by hand."""
 
 
 def choose(kind: str, name: str, options: Iterable[str]) -> str:

@@ -21,15 +21,11 @@ import platformdirs
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from nvil.errors import TrainingError, UsageError
+from nvil.errors import DownloadError, UsageError
 
 TRIES = 3
 TIMEOUT = 30
 PIECE = 1 << 20
-
-
-class DownloadError(TrainingError):
-    """A file could not be had."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ import os
 import re
 import struct
 import tarfile
+import tokenize
 import warnings
 import zipfile
 import zlib
@@ -142,6 +143,7 @@ READ_ERRORS = (
     AttributeError,
     NotImplementedError,
     SyntaxError,
+    tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
