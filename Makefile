@@ -28,6 +28,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/update_cost.py
 	$(BIN)/python benchmarks/layer_cost.py
 	$(BIN)/python benchmarks/checkpoint_cost.py
+	$(BIN)/python benchmarks/corpus.py
 
 figures: $(READY)
 	$(BIN)/python docs/variance.py

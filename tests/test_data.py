@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 import scipy.io
 import scipy.sparse
@@ -149,7 +150,6 @@ def test_what_is_ambiguous_or_impossible_is_asked(array, choices, message):
 
 
 def test_arrays_frames_matrices_and_lists_are_data_too():
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     frame = pandas.DataFrame(bits())
     for source in (bits(), bits().tolist(), frame):
         np.testing.assert_array_equal(load(source).train, load(bits()).train)

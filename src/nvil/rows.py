@@ -19,6 +19,7 @@ from nvil.random import uniform
 
 PIECE = 128
 BLOCK = 10_000
+NO_TABLE = "The data is no table: numbers are needed, the same number of them in every case."
 
 
 class SparseRows(eqx.Module):
@@ -125,9 +126,9 @@ def as_rows(data: Any) -> Any:
     try:
         array = np.asarray(data)  # data frames and lists too
     except ValueError as error:
-        raise UsageError(f"The data is no table: {error}.") from error
+        raise UsageError(NO_TABLE) from error
     if array.dtype == object:
-        raise UsageError("The data holds objects; numbers are needed, the same number of them in every case.")
+        raise UsageError(NO_TABLE)
     return array
 
 
