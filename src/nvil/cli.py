@@ -49,7 +49,7 @@ def train(
     Without arguments: a small sigmoid belief network on the digits that ship with scikit-learn. The same --out goes on
     where the run stopped; --updates may then be larger. Ctrl-C saves and stops; a second one stops without saving.
 
-    Examples:
+    For example:
       nvil train
       nvil train --hidden 200 200 --optimiser sgd --updates 100000 --out runs/deep
       nvil train --data my.npy --binarize threshold
@@ -243,7 +243,7 @@ def data_sets(action: Positional[Literal["list", "fetch"]], name: Positional[str
     A file in the folder $NVIL_DATA, or in a folder named like the data set in it, is taken first; what is not there is
     downloaded to a cache folder and checked.
 
-    Examples:
+    For example:
       nvil data list
       nvil data fetch binarized-mnist
 

@@ -61,9 +61,7 @@ class Config:
     """What defines a run; with these, on the same machine, it gives the same bits."""
 
     data: str = "digits"
-    """A named set (see: nvil data list), a file with one case a row (.npy, .npz, .csv, .tsv, .amat, idx, .svmlight,
-    .mtx, docword.*.txt), text (a folder of files, a .tar of them, or a .txt with a document a line), or - for a stream
-    with a case a line."""
+    """A named set (see: nvil data list), a file of one case a row, text (a folder, .tar or .txt), or - for a stream."""
     model: str = "sbn"
     """sbn (sigmoid belief network), fdarn (autoregressive latents) or darn (autoregressive latents and visibles)."""
     hidden: tuple[int, ...] = (100, 50)
@@ -93,8 +91,7 @@ class Config:
     values: str = "auto"
     """What the data's values are: binary, counts (of words), or auto, which takes what is unambiguous."""
     binarize: str | None = None
-    """How grey levels become binary: threshold; stochastic, each draw anew with the grey level as probability; or none,
-    which refuses them. Without it, stochastic for named sets with grey levels and none for files."""
+    """How grey levels become binary: threshold, stochastic (each draw anew; mnist's default) or none (refused)."""
     threshold: float | None = None
     """On from this value up, in the data's own units; without it, halfway between the smallest and the largest."""
     white: float | None = None

@@ -212,7 +212,7 @@ def _curve(contents: Contents) -> list[Part]:
         f"The bound of minibatches goes from {number(bounds[0])} to {number(bounds[-1])} "
         f"in {contents.updates_done:,} updates."
     )
-    caption = "Higher is better: the bound is the least log-probability, in nats, that the model gives a case"
+    caption = "Higher is better: the bound is at most the log-probability, in nats, that the model gives a case"
     if contents.best is None:
         caption += "; this run held no validation cases out, and its last parameters are kept."
     else:
