@@ -102,6 +102,69 @@ def test_every_format_gives_back_what_was_written(name):
         np.testing.assert_array_equal(all_of(name), array)
 
 
+@pytest.mark.parametrize("layout", ["csr", "csc", "coo"])
+def test_scipy_saves_matrices_in_several_layouts(layout):
+    matrix = counts(16, 16)
+    scipy.sparse.save_npz("a.npz", scipy.sparse.coo_array(matrix).asformat(layout))
+    np.testing.assert_array_equal(all_of("a.npz"), matrix)
+    scipy.sparse.save_npz("b.npz", scipy.sparse.dia_array(matrix))
+    with pytest.raises(UsageError, match="layout 'dia'"):
+        load("b.npz")
+
+
+def test_sparse_values_become_binary_by_a_threshold_and_stay_sparse():
+    matrix = counts()
+    scipy.sparse.save_npz("a.npz", scipy.sparse.csr_array(matrix))
+    data = load("a.npz", binarize="threshold", threshold=2.0, test=None)
+    assert isinstance(data.train, SparseRows)
+    np.testing.assert_array_equal(dense(data.train), load(matrix, binarize="threshold", threshold=2.0).train)
+    middle = load("a.npz", binarize="threshold")
+    assert middle.choices.threshold == matrix.max() / 2
+    grey = load("a.npz", binarize="stochastic", white=float(matrix.max()))
+    np.testing.assert_array_equal(grey.train.values, load(matrix, values="counts").train.matrix().toarray())
+
+
+def test_counts_too_large_to_be_exact_are_refused():
+    huge = scipy.sparse.csr_array(np.array([[2**32 + 1, 1], [1, 2]], np.int64))
+    with pytest.raises(UsageError, match="holds one of 4"):
+        load(huge)
+    Path("docword.a.txt").write_text("2\n2\n2\n1 1 4294967298\n2 2 1\n")
+    with pytest.raises(UsageError, match="no document, word or count"):
+        load("docword.a.txt")
+
+
+def test_other_words_are_not_taken_for_the_models():
+    write_docword("docword.a.txt", counts())
+    data = load("docword.a.txt")
+    words = data.vocabulary
+    assert load_cases("docword.a.txt", data.choices, visible=16, kind="counts", vocabulary=words).shape == (30, 16)
+    Path("vocab.a.txt").write_text("".join(f"other{i}\n" for i in range(16)))
+    with pytest.raises(UsageError, match="counts other words"):
+        load_cases("docword.a.txt", data.choices, visible=16, kind="counts", vocabulary=words)
+    assert load("docword.a.txt").fingerprint != data.fingerprint
+
+
+@pytest.mark.parametrize("choices", [{"words": 3}, {"stop_words": "english"}, {"values": "counts"}])
+def test_what_is_fixed_in_a_named_set_is_not_silently_ignored(choices):
+    with pytest.raises(UsageError, match="of the data set 'digits' are"):
+        load("digits", **choices)
+
+
+def test_a_damaged_archive_without_a_published_checksum(monkeypatch, tmp_path):
+    monkeypatch.setenv("NVIL_DATA", str(tmp_path))
+    Path("reuters21578.tar.gz").write_bytes(b"no archive" * 100)
+    with pytest.raises(UsageError, match="files of the data set 'reuters-21578' cannot be read"):
+        load("reuters-21578")
+
+
+def test_patterns_and_names_in_capitals():
+    Path("p.mtx").write_text("%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 1\n3 2\n")
+    np.testing.assert_array_equal(all_of("p.mtx"), [[1, 0, 0], [0, 0, 0], [0, 1, 0]])
+    write_bytes("A.CSV.gz", b"0,1\n1,0\n")
+    Path("A.CSV.gz").rename("A.CSV.GZ")
+    np.testing.assert_array_equal(all_of("A.CSV.GZ"), [[0, 1], [1, 0]])
+
+
 def test_pictures_in_idx_files_are_flattened():
     write_idx("pictures-idx3-ubyte", bits(20, 16).reshape(20, 4, 4))
     data = load("pictures-idx3-ubyte")
@@ -151,7 +214,8 @@ def test_what_is_ambiguous_or_impossible_is_asked(array, choices, message):
 
 def test_arrays_frames_matrices_and_lists_are_data_too():
     frame = pandas.DataFrame(bits())
-    for source in (bits(), bits().tolist(), frame):
+    mixed = frame.astype({0: bool, 1: "Int64"})
+    for source in (bits(), bits().tolist(), frame, mixed):
         np.testing.assert_array_equal(load(source).train, load(bits()).train)
     sparse = load(scipy.sparse.csc_matrix(bits()), values="binary")
     assert isinstance(sparse.train, SparseRows)
@@ -163,6 +227,10 @@ def test_arrays_frames_matrices_and_lists_are_data_too():
         load([[0, 1], [1, "a", None]])
     with pytest.raises(UsageError, match="One case a row"):
         load(np.zeros(3))
+    for odd in ([["a", "b"], ["c", "d"]], np.zeros((3, 3), complex)):
+        with pytest.raises(UsageError, match="numbers are needed"):
+            load(odd)
+    assert load(iter(bits())).test is None
 
 
 def test_grey_levels_are_binarized_anew_at_every_draw_and_once_for_the_test():
@@ -279,6 +347,10 @@ def test_a_matrix_on_disk_is_mapped_and_split_without_a_copy():
     np.testing.assert_array_equal(column_sums(data.train), matrix.toarray()[rest].sum(0))
     with pytest.raises(UsageError, match="not an empty folder"):
         save_matrix("matrix", matrix, ["w"] * 7)
+    with pytest.raises(UsageError, match="among the 200 rows"):
+        save_matrix("large", matrix, [f"w{i}" for i in range(7)], test=[200])
+    with pytest.raises(UsageError, match=r"count of 0\.5"):
+        save_matrix("large", matrix * 0.5, ["w"] * 7)
     with pytest.raises(UsageError, match="0 to 65535"):
         save_matrix("large", matrix * 100_000, ["w"] * 7)
     assert not Path("large").exists()

@@ -120,6 +120,10 @@ def test_lines_of_numbers_pairs_and_text(tmp_path):
         ("1:1\n1:x\n", {"columns": 3}, "column:count is needed"),
         ("3 4\n", {"binarize": "threshold"}, "give --threshold"),
         ("3 4\n", {"binarize": "stochastic"}, "give --white"),
+        ("0 nan\n", {"binarize": "threshold", "threshold": 0.5}, "cannot be made binary"),
+        ("0 7\n", {"binarize": "stochastic", "white": 1.0}, "cannot be made binary"),
+        ("1:1\n", {"columns": 3, "binarize": "threshold", "threshold": 1.0}, "--binarize is for lines of numbers"),
+        ("1:1 junk\n", {"columns": 3}, "column:count is needed"),
         ("a b\n", {"vocabulary": "nowhere.txt"}, "Cannot read the vocabulary nowhere.txt"),
     ],
 )

@@ -79,22 +79,23 @@ def train(
         show = ends.enter_context(progress(run, quiet))
         show.text(f"{dataset.name}: {cases_in_words(run, dataset)} ({dataset.note})")
         show.text(f"{chain(run.build())}, {config.estimator}, {config.optimiser} {config.learning_rate:g}")
-        stop = ends.enter_context(stop_on_signals())
+        stop = ends.enter_context(stop_on_signals(lambda: getattr(dataset.train, "waiting", False)))
 
         def after_chunk(updates: int) -> bool:
             show.updates(updates)
             return stop.signal is not None
 
         board = ends.enter_context(board_of(run)) if tensorboard else None
-        for report in run.fit(
-            dataset,
-            checkpoint_seconds=checkpoint_seconds,
-            checkpoint_updates=checkpoint_updates,
-            after_chunk=after_chunk,
-        ):
-            show.report(report)
-            if board is not None:
-                board.add(time.time(), metrics_of(report))
+        with contextlib.suppress(StoppedWaitingError):
+            for report in run.fit(
+                dataset,
+                checkpoint_seconds=checkpoint_seconds,
+                checkpoint_updates=checkpoint_updates,
+                after_chunk=after_chunk,
+            ):
+                show.report(report)
+                if board is not None:
+                    board.add(time.time(), metrics_of(report))
         if stop.signal is not None:
             raise Stopped(stop.signal, run.updates())
         show.text("evaluating")
@@ -343,6 +344,10 @@ class Stopped(Exception):  # noqa: N818 (not an error)
         self.signal, self.updates = signal, updates
 
 
+class StoppedWaitingError(Exception):
+    """A signal came while training waited for the next case of a stream."""
+
+
 @dataclasses.dataclass
 class Stop:
     """The signal that asked for an end, if one did."""
@@ -351,8 +356,11 @@ class Stop:
 
 
 @contextlib.contextmanager
-def stop_on_signals() -> Iterator[Stop]:
-    """Note Ctrl-C and SIGTERM instead of ending; a second Ctrl-C ends at once."""
+def stop_on_signals(waiting: Callable[[], bool]) -> Iterator[Stop]:
+    """Note Ctrl-C and SIGTERM instead of ending; a second Ctrl-C ends at once.
+
+    While training is `waiting` for a stream that may never go on, the wait ends in `StoppedWaitingError`.
+    """
     stop = Stop()
 
     def note(number: int, _: Any) -> None:
@@ -361,6 +369,8 @@ def stop_on_signals() -> Iterator[Stop]:
             os._exit(130)
         stop.signal = number
         os.write(2, b"\nnvil: Saving, then stopping; Ctrl-C again stops at once.\n")
+        if waiting():
+            raise StoppedWaitingError
 
     if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
         yield stop

@@ -19,7 +19,10 @@ from nvil.random import uniform
 
 PIECE = 128
 BLOCK = 10_000
-NO_TABLE = "The data is no table: numbers are needed, the same number of them in every case."
+NO_TABLE = (
+    "The data is no table: numbers are needed, the same number of them in every case. "
+    "Cases that come one by one are an iterator, or an nvil.Stream."
+)
 
 
 class SparseRows(eqx.Module):
@@ -124,8 +127,9 @@ def as_rows(data: Any) -> Any:
     if isinstance(data, jax.Array):
         return data
     try:
-        array = np.asarray(data)  # data frames and lists too
-    except ValueError as error:
+        # A data frame may hold columns of several types.
+        array = data.to_numpy(float, na_value=np.nan) if hasattr(data, "iloc") else np.asarray(data)
+    except (ValueError, TypeError) as error:
         raise UsageError(NO_TABLE) from error
     if array.dtype == object:
         raise UsageError(NO_TABLE)

@@ -205,6 +205,8 @@ class Run:
         # The whole path, so that the run can be evaluated from any folder.
         source = config.data if config.data in (*NAMED, "-") else str(Path(config.data).resolve())
         config = dataclasses.replace(config.resolved(), data=source, **dataclasses.asdict(dataset.choices))
+        if config.vocabulary is not None:
+            config = dataclasses.replace(config, vocabulary=str(Path(config.vocabulary).resolve()))
         if dataset.validation is None and not isinstance(dataset.train, Stream):
             training.split_validation(dataset.train, config.validation, seed=config.seed)  # refused here if impossible
         run = Run(folder, config, dataset.train.shape[1], dataset.image, dataset.lengths, dataset.fingerprint)
@@ -240,6 +242,11 @@ class Run:
         old, new = (dataclasses.asdict(run.config) | {"fingerprint": run.fingerprint} for run in (self, other))
         if new["updates"] < old["updates"]:
             raise UsageError(f"{self.folder} was asked for {old['updates']} updates already; --updates can only grow.")
+        if old["data"] == new["data"] and old["fingerprint"] != new["fingerprint"]:
+            raise UsageError(
+                f"The data {new['data']!r} is not what {self.folder} was trained on; its contents changed. "
+                "Choose another --out to train on what it is now."
+            )
         changed = [f"{name} {old[name]} -> {new[name]}" for name in old if name != "updates" and old[name] != new[name]]
         if changed:
             raise UsageError(

@@ -30,6 +30,7 @@ class Stream:
     def __init__(self, cases: Iterable[Any], kind: Literal["binary", "counts"] = "binary"):
         self.kind: Literal["binary", "counts"] = kind
         self._rest = self._checked(cases)
+        self.waiting = False  # for the next case
         self._first: list[np.ndarray] = []
         self._number = 0
         self._width: int | None = None
@@ -48,7 +49,11 @@ class Stream:
 
     def first(self, count: int = FIRST) -> np.ndarray:
         """The next `count` cases, without taking them from the stream."""
-        self._first += itertools.islice(self._rest, max(0, count - len(self._first)))
+        self.waiting = True
+        try:
+            self._first += itertools.islice(self._rest, max(0, count - len(self._first)))
+        finally:
+            self.waiting = False
         return np.stack(self._first[:count]) if self._first else np.zeros((0, self._width or 0), np.uint8)
 
     def take(self, count: int) -> np.ndarray:
@@ -91,5 +96,8 @@ class Stream:
             )
             if not np.all(fits):
                 wanted = "0 and 1" if self.kind == "binary" else "whole numbers from 0 up"
-                raise UsageError(f"Case {self._number} of the stream holds {row[~fits][0]:g}; {wanted} are needed.")
+                hint = ' (for word counts: Stream(cases, "counts"))' if self.kind == "binary" else ""
+                raise UsageError(
+                    f"Case {self._number} of the stream holds {row[~fits][0]:g}; {wanted} are needed{hint}."
+                )
             yield row.astype(self.dtype)

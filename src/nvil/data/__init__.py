@@ -5,17 +5,19 @@ other values become binary is always a stated choice.
 """
 
 import dataclasses
+import io
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from nvil.data.dataset import Cases, Dataset, Kind, factorial_bound, held_out, unigram_bound
 from nvil.data.lines import from_lines
 from nvil.data.matrices import save_matrix
-from nvil.data.readers import Choices, Contents, read
+from nvil.data.readers import Choices, Contents, checked_rows, read
 from nvil.data.registry import NAMED
-from nvil.data.values import as_binary, as_counts, as_grey, kind_of, stacked
+from nvil.data.values import as_binary, as_counts, as_grey, kind_of, stacked, value_range
 from nvil.errors import UsageError, choose
 from nvil.rows import SparseRows, as_rows, column_sums, fixed
 from nvil.streams import Stream
@@ -59,9 +61,16 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
             choices = dataclasses.replace(choices, binarize=choices.binarize or "stochastic")
         elif choices.binarize not in (None, "none"):
             raise UsageError(f"The data set {source!r} has no grey levels to binarize; leave --binarize out.")
+        if (choices.words, choices.stop_words, choices.vocabulary) != (Choices.words, Choices.stop_words, None):
+            raise UsageError(f"The words of the data set {source!r} are fixed; leave --words and the like out.")
+        kind = "counts" if named.prepare else "binary"
+        if choices.values not in ("auto", kind):
+            raise UsageError(f"The values of the data set {source!r} are {kind}; leave --values out.")
         return _dataset(named.load(), source, choices)
     if source == "-" if isinstance(source, str) else isinstance(source, Stream):
         return _streamed(source, choices)
+    if isinstance(source, Iterator):
+        return _streamed(Stream(source, "counts" if choices.values == "counts" else "binary"), choices)
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         if not path.suffix and not path.exists():
@@ -72,6 +81,7 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
     for part in splits.values():
         if len(part.shape) != 2 or 0 in part.shape:
             raise UsageError(f"One case a row is needed, not an array of shape {part.shape}.")
+        checked_rows(part, "The data")
     return _dataset(Contents(splits), "The data", choices)
 
 
@@ -86,10 +96,10 @@ def load_cases(
     parts = list(contents.splits.values())
     if parts[0].shape[1] != visible:
         raise UsageError(f"{where} has {parts[0].shape[1]} columns, but the model was trained on {visible}.")
+    if contents.vocabulary is not None and contents.vocabulary != vocabulary:
+        raise UsageError(f"{where} counts other words than the model was trained on.")
     if kind == "counts":
         return stacked([as_counts(part, where) for part in parts])
-    if contents.vocabulary is not None:
-        raise UsageError(f"{where} holds words, and the model was trained on binary values.")
     if choices.binarize == "stochastic":
         return stacked([as_grey(part, where, choices).binarized(0) for part in parts])
     return stacked([as_binary(part, where, choices) for part in parts])
@@ -98,11 +108,20 @@ def load_cases(
 def _streamed(source: Stream | str, choices: Choices) -> Dataset:
     """Cases that are seen once: there are no test cases among them."""
     words = choices.read_vocabulary()
-    stream = from_lines(sys.stdin, choices, words) if isinstance(source, str) else source
+    stream = from_lines(_standard_input(), choices, words) if isinstance(source, str) else source
     choices = dataclasses.replace(choices, values=stream.kind, binarize=choices.binarize or "none")
     image = None if stream.kind == "counts" else _square(stream.width)
     note = "a stream, every case seen once"
     return Dataset("stream", stream, None, stream.kind, image=image, choices=choices, vocabulary=words, note=note)
+
+
+def _standard_input() -> Iterable[str]:
+    """Lines of UTF-8, whatever the locale; other bytes are replaced, as in files."""
+    if sys.stdin is None:
+        raise UsageError("There is no standard input to read cases from.")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
+    return sys.stdin
 
 
 def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset:
@@ -147,13 +166,13 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
 
 def _middle(parts: Any) -> float:
     """Halfway between the smallest and the largest value."""
-    parts = list(parts)
-    return (min(float(part.min()) for part in parts) + max(float(part.max()) for part in parts)) / 2
+    ranges = [value_range(part) for part in parts]
+    return (min(low for low, _ in ranges) + max(high for _, high in ranges)) / 2
 
 
 def _white(parts: Any) -> float:
     """The grey level that is certainly on: 1 for values up to 1, 255 for bytes, else the largest."""
-    highest = max(float(part.max()) for part in parts)
+    highest = max(value_range(part)[1] for part in parts)
     return next((white for white in (1.0, 255.0) if highest <= white), highest)
 
 

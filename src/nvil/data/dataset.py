@@ -62,9 +62,9 @@ class Dataset:
     @property
     def fingerprint(self) -> str:
         """Identifies the very bits of the data, so that a run cannot go on with other data unnoticed."""
-        if isinstance(self.train, Stream):
-            return "stream"
-        digest = hashlib.sha256()
+        digest = hashlib.sha256("\n".join(self.vocabulary or ()).encode())
+        if isinstance(self.train, Stream):  # its cases are not known beforehand
+            return f"stream-{self.train.width}-{digest.hexdigest()[:8]}"
         for part in (self.train, self.test, self.validation):
             if part is None:
                 continue

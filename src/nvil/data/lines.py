@@ -19,13 +19,15 @@ def from_lines(lines: Iterable[str], choices: Choices, vocabulary: tuple[str, ..
     `choices.first_index`, of which there are `choices.columns`; or, with a `vocabulary`, the text of a document.
     """
     lines = (line for line in lines if line.strip() or vocabulary is not None)
+    if choices.binarize not in (None, "none") and (vocabulary is not None or choices.columns is not None):
+        raise UsageError("--binarize is for lines of numbers, not for pairs or text.")
     if vocabulary is not None:
         return Stream(_counted(lines, vocabulary), "counts")
     first = next(iter(lines), None)
     if first is None:
         raise UsageError("The stream ended before its first case.")
     lines = itertools.chain([first], lines)
-    if ":" in first:
+    if ":" in first or choices.columns is not None:
         if choices.columns is None:
             raise UsageError("Lines of column:count pairs do not say how many columns there are; give --columns.")
         return Stream(
@@ -45,6 +47,12 @@ def _numbers(lines: Iterable[str], choices: Choices) -> Iterator[np.ndarray]:
             row = np.asarray([float(cell) for cell in re.split(r"[\s,]+", line.strip())])
         except ValueError as error:
             raise UsageError(f"Line {number} of the stream is not numbers: {line.strip()[:40]!r}.") from error
+        highest = choices.white if choices.binarize == "stochastic" else np.inf
+        lowest = 0 if choices.binarize == "stochastic" else -np.inf
+        if not np.all(np.isfinite(row) & (row >= lowest) & (row <= highest)):
+            raise UsageError(
+                f"Line {number} of the stream has a value that cannot be made binary: {line.strip()[:40]!r}."
+            )
         if choices.binarize == "threshold":
             row = row >= choices.threshold
         elif choices.binarize == "stochastic":
@@ -55,9 +63,9 @@ def _numbers(lines: Iterable[str], choices: Choices) -> Iterator[np.ndarray]:
 def _pairs(lines: Iterable[str], columns: int, first_index: int) -> Iterator[np.ndarray]:
     for number, line in enumerate(lines, 1):
         row = np.zeros(columns, np.float32)
-        for pair in line.split():
+        for i, pair in enumerate(line.split()):
             place, separator, count = pair.partition(":")
-            if not separator:  # a label, as svmlight has it
+            if not separator and i == 0:  # a label, as svmlight has it
                 continue
             try:
                 column, value = int(place) - first_index, float(count)

@@ -33,9 +33,11 @@ class MatrixWriter:
 
     def add(self, columns: Iterable[Any], counts: Iterable[Any]) -> None:
         """One row of counts, up to 65,535 each."""
-        columns, values = np.fromiter(columns, self.columns_type), np.fromiter(counts, np.int64)
-        if len(values) and not 0 <= values.min() <= values.max() < 2**16:
-            raise UsageError(f"Row {len(self.offsets) - 1} has a count of {values.max()}; 0 to 65535 can be kept.")
+        columns, values = np.fromiter(columns, self.columns_type), np.fromiter(counts, np.float64)
+        kept = (values >= 0) & (values < 2**16) & (values == np.round(values))
+        if not np.all(kept):
+            odd = values[~kept][0]
+            raise UsageError(f"Row {len(self.offsets) - 1} has a count of {odd:g}; whole numbers 0 to 65535 are kept.")
         self.files["columns"].write(columns.tobytes())
         self.files["values"].write(values.astype(np.uint16).tobytes())
         self.offsets.append(self.offsets[-1] + len(columns))
@@ -93,6 +95,8 @@ def save_matrix(folder: str | os.PathLike[str], matrix: Any, vocabulary: Iterabl
     rows = as_rows(matrix)
     if len(words) != rows.shape[1] or any("\n" in word for word in words):
         raise UsageError(f"{rows.shape[1]} columns need as many words without line breaks, not {len(words)}.")
+    if test is not None and (len(test) == 0 or min(test) < 0 or max(test) >= rows.shape[0]):
+        raise UsageError(f"The test rows should be among the {rows.shape[0]} rows.")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"{path} is there already and not an empty folder.")
     with matrix_writer(path, len(words)) as writer:

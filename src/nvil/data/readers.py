@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import gzip
+import io
 import lzma
 import math
 import os
@@ -122,7 +123,8 @@ def read(
     except READ_ERRORS as error:
         raise UsageError(f"Cannot read {path}: {one_line(error)}.") from error
     splits = {
-        name: _checked(rows, path if name == "all" else f"{path} ({name})") for name, rows in contents.splits.items()
+        name: checked_rows(rows, path if name == "all" else f"{path} ({name})")
+        for name, rows in contents.splits.items()
     }
     widths = {rows.shape[1] for rows in splits.values()}
     if len(widths) > 1:
@@ -172,7 +174,7 @@ def _reader(path: Path) -> Callable[..., Contents]:
     return READERS[suffix]
 
 
-def _checked(rows: Any, where: Path | str) -> Any:
+def checked_rows(rows: Any, where: Path | str) -> Any:
     """Numbers, at least one case of at least one value; sparse matrices become `SparseRows`."""
     if scipy.sparse.issparse(rows) or isinstance(rows, SparseRows):
         if 0 in rows.shape:
@@ -190,7 +192,7 @@ def _checked(rows: Any, where: Path | str) -> Any:
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """The bytes of a file, decompressed where its name ends in .gz."""
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+    with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
         yield file
 
 
@@ -209,7 +211,7 @@ def physical_memory() -> int:
 
 
 def _read_npy(path: Path, *_: Any) -> Contents:
-    if path.suffix == ".gz":
+    if path.suffix.lower() == ".gz":
         with opened(path) as file:
             return Contents({"all": np.lib.format.read_array(file, allow_pickle=False)})
     # Mapped, so that a header that promises more than the file holds is found out at once.
@@ -230,8 +232,8 @@ def _read_npz(path: Path, *_: Any) -> Contents:
     with np.load(path, allow_pickle=False) as arrays:
         names = set(arrays.files)
         words = tuple(map(str, arrays["vocab"].ravel().tolist())) if "vocab" in names else None
-        if {"data", "indices", "indptr", "shape"} <= names:
-            return Contents({"all": _sparse(arrays, "", tuple(map(int, arrays["shape"].tolist())))}, words)
+        if {"data", "shape", "format"} <= names:
+            return Contents({"all": _saved_by_scipy(arrays)}, words)
         parts = ("data", "indices", "indptr")
         if {f"{split}_{part}" for split in ("train", "test") for part in parts} <= names:
             width = len(words) if words else 1 + max(int(arrays[f"{s}_indices"].max()) for s in ("train", "test"))
@@ -243,6 +245,23 @@ def _read_npz(path: Path, *_: Any) -> Contents:
             return Contents({"all": arrays[names.pop()]})
     found = ", ".join(sorted(names)) or "nothing"
     raise UsageError(f"{path} should hold one array, or two named train and test; it holds {found}.")
+
+
+def _saved_by_scipy(arrays: Any) -> Any:
+    """What `scipy.sparse.save_npz` wrote, in rows."""
+    layout = arrays["format"].item()
+    layout = layout.decode() if isinstance(layout, bytes) else layout
+    shape = tuple(map(int, arrays["shape"].tolist()))
+    if layout == "csr":
+        return _sparse(arrays, "", shape)
+    if layout == "csc":
+        return scipy.sparse.csr_array(_sparse(arrays, "", shape[::-1]).T)
+    if layout == "coo" and "row" in arrays.files:
+        parts = (arrays["data"], (arrays["row"], arrays["col"]))
+        if parts[0].dtype.kind not in "biuf" or len(shape) != 2 or max(shape) > 2**31:
+            raise ValueError("its parts are not those of a matrix of numbers")
+        return scipy.sparse.csr_array(scipy.sparse.coo_array(parts, shape=shape))
+    raise ValueError(f"it is a sparse matrix in the layout {layout!r}, not csr, csc or coo")
 
 
 def _sparse(arrays: Any, prefix: str, shape: tuple[int, ...]) -> Any:
@@ -293,7 +312,9 @@ def _read_table(path: Path, delimiter: str | None) -> Contents:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a header and nothing else is a warning to NumPy
         try:
-            table = np.loadtxt(path, delimiter=delimiter, skiprows=header, ndmin=2, encoding="utf-8-sig", comments=None)
+            with opened(path) as file:
+                lines = io.TextIOWrapper(file, encoding="utf-8-sig")
+                table = np.loadtxt(lines, delimiter=delimiter, skiprows=header, ndmin=2, comments=None)
         except UserWarning as error:
             raise ValueError("there is nothing below its header") from error
     return Contents({"all": table})
@@ -338,8 +359,8 @@ def _read_svmlight(path: Path, choices: Choices, width: int | None, _: Any) -> C
 
 def _read_matrix_market(path: Path, *_: Any) -> Contents:
     rows, columns, entries, form, field, _symmetry = scipy.io.mminfo(path)
-    if field not in ("integer", "real", "unsigned-integer", "double"):
-        raise ValueError(f"its values are {field}; numbers are needed")
+    if field not in ("integer", "real", "unsigned-integer", "double", "pattern"):
+        raise ValueError(f"its values are {field}, not numbers")
     # An entry takes four bytes at least, and gzip shrinks at most a thousandfold.
     if max(rows, columns) > 2**31 or (form == "coordinate" and entries > 300 * path.stat().st_size):
         raise ValueError(f"it claims to be {rows} x {columns} with {entries} entries and cannot be")
@@ -365,6 +386,8 @@ def _read_bag_of_words(path: Path, *_: Any) -> Contents:
             while len(part := np.loadtxt(file, np.int64, ndmin=2, max_rows=1_000_000, comments=None)):
                 if part.shape[1] != 3:
                     raise ValueError("an entry should be: document word count")
+                if part.max() >= 2**31 or part.min() < 0:
+                    raise ValueError("it has a number that no document, word or count can be")
                 parts.append(part.astype(np.int32))
     entries = np.concatenate([np.zeros((0, 3), np.int32), *parts])
     if len(entries) != sizes[2]:

@@ -16,7 +16,7 @@ from nvil.data.corpora import lewis_tokens, reuters_stories, without_header
 from nvil.data.dataset import held_out
 from nvil.data.download import Remote, cache_folder, fetch, find
 from nvil.data.matrices import save_matrix, write_documents
-from nvil.data.readers import Contents, members, one_line, read
+from nvil.data.readers import READ_ERRORS, Contents, members, one_line, read
 from nvil.errors import UsageError
 
 PREPARED = "prepared-1"
@@ -80,7 +80,7 @@ def _damaged_is_said(name: str, work: Callable[..., Any], *paths: Path) -> Any:
         return work(*paths)
     except UsageError:
         raise
-    except (ValueError, KeyError, EOFError, OSError) as error:
+    except READ_ERRORS as error:
         raise UsageError(f"The files of the data set {name!r} cannot be read: {one_line(error)}.") from error
 
 

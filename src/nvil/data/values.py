@@ -41,8 +41,11 @@ def as_counts(rows: Any, where: Any) -> SparseRows:
     if values.dtype.kind != "u" and (
         not np.all(np.isfinite(values)) or np.any(values < 0) or np.any(values != np.round(values))
     ):
-        raise UsageError(f"{where} should hold word counts, whole numbers from 0 up, and holds other values.")
-    if values.dtype.kind in "iu" or values.max(initial=0) < 2**24:
+        raise UsageError(
+            f"{where} should hold word counts, whole numbers from 0 up, and holds other values; "
+            "if they are no counts, say how to make them binary with --binarize."
+        )
+    if values.max(initial=0) < 2**24:  # whole numbers up to there are exact in single precision
         return rows
     raise UsageError(f"{where} should hold word counts, and holds one of {values.max():g}.")
 
@@ -63,6 +66,11 @@ def as_grey(rows: Any, where: Any, choices: Choices) -> Grey:
 def as_binary(rows: Any, where: Any, choices: Choices) -> Any:
     """Bytes in {0, 1}: rows that are binary already, or thresholded ones."""
     if choices.binarize == "threshold":
+        assert choices.threshold is not None
+        if isinstance(rows, SparseRows) and choices.threshold > 0:  # what is not stored stays off
+            _check_finite(rows.values[None], where)
+            on = (rows.values >= choices.threshold).astype(np.uint8)
+            return SparseRows(on, rows.columns, rows.begin, rows.end, rows.width)
         rows = _dense(rows)
         _check_finite(rows, where)
         return (rows >= choices.threshold).astype(np.uint8)
@@ -72,6 +80,13 @@ def as_binary(rows: Any, where: Any, choices: Choices) -> Any:
         return rows
     _check_dense(rows, where)
     return rows.astype(np.uint8)
+
+
+def value_range(rows: Any) -> tuple[float, float]:
+    """The smallest and the largest value, 0 included for sparse rows."""
+    if isinstance(rows, SparseRows):
+        return min(0.0, float(rows.values.min())), max(0.0, float(rows.values.max()))
+    return float(rows.min()), float(rows.max())
 
 
 def stacked(parts: list[Any]) -> Any:
