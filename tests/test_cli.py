@@ -69,7 +69,7 @@ def test_train_ends_with_a_bound_a_picture_and_the_next_command(capsys):
     assert list(metrics[0]) == [
         "updates", "bound", "validation_bound", "best_bound", "signal", "gradient_norms", "diagnostics"
     ]  # fmt: skip
-    power = metrics[0]["diagnostics"]["signal_power"]
+    power = metrics[0]["diagnostics"]["signal_variance"]
     assert list(power) == ["raw", "InputDependentBaseline", "RunningMean", "VarianceNormalisation"]
     # the next command works as printed
     run("evaluate", "run", "--samples", "100")

@@ -37,10 +37,10 @@ def line(updates, bound, layers=1, **more):
         "signal": {"raw_deviation": [9.0] * layers, "mean": [0.1] * layers, "deviation": [1.0] * layers},
         "gradient_norms": {"model": 3.0, "inference": 2.0, "baselines": 1.0},
         "diagnostics": {
-            "signal_power": {
+            "signal_variance": {
                 "raw": [400.0] * layers,
                 "InputDependentBaseline": [100.0] * layers,
-                "RunningMean": [80.0] * layers,
+                "RunningMean": [100.0] * layers,
                 "VarianceNormalisation": [1.0] * layers,
             },
             "gradient_snr": {"model": 0.5, "inference": 0.1, "baselines": None},
@@ -211,9 +211,8 @@ def test_hostile_files_do_no_harm(pages):
     assert "&lt;script&gt;alert" in text
     assert "\x1b" not in text
     assert "7 lines of metrics.jsonl could not be used" in text
-    assert "75.0%" in text  # of 400, the first baseline removes 300 and the second 20
-    assert "5.0%" in text
-    assert "20.0%" in text
+    assert "75.0%" in text  # of 400, the input-dependent baseline removes 300
+    assert "25.0%" in text
 
 
 def test_a_comparison_says_what_differs(trained, pages, tmp_path):

@@ -382,12 +382,14 @@ def damage(path: Path, how: str) -> None:
         content = b""
     elif how == "header":
         content[:8] = (2**62).to_bytes(8, "little")
+    elif how == "a bit":
+        content[-100] ^= 1
     else:
         content[8:40] = bytes(range(32))
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("how", ["truncated", "empty", "header", "overwritten"])
+@pytest.mark.parametrize("how", ["truncated", "empty", "header", "overwritten", "a bit"])
 def test_a_damaged_checkpoint_is_passed_over_and_said(how, copy, longer, capsys):
     run, arguments = copy
     damage(newest(run), how)
@@ -395,7 +397,8 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(how, copy, longer, capsys)
     capsys.readouterr()
     main(arguments)
     said = capsys.readouterr().err
-    assert f"{name}.safetensors is not a readable safetensors file" in said
+    reason = "is damaged: its checksum" if how == "a bit" else "is not a readable safetensors file"
+    assert f"{name}.safetensors {reason}" in said
     assert "Going on from the checkpoint before it." in said
     assert_same_run(run, longer)
     assert [path.stem for path in sorted((run / "checkpoint").glob("*.safetensors"))] == [
@@ -519,6 +522,9 @@ HOSTILE_CONFIGS = {
         "visible = 6\nimage = [3, 3]": "a picture of [3, 3] does not have 6 pixels",
         "visible = 6\nimage = [3]": "image should be a list of whole numbers",
         "visible = 6\nlengths = [-1]": "lengths must be from 1 up",
+        "visible = 6\nlengths = []": "lengths must be from 1 up",
+        "visible = 6\nlengths = [3]": "values must be counts then",
+        "visible = 6\nimage = [-2, -3]": "a picture of [-2, -3] does not have 6 pixels",
         "": "visible is missing",
     },
     'model = "sbn"': {'model = "<script>"': "Unknown model '<script>'", "model = 3": "model should be a text"},
@@ -536,6 +542,36 @@ def test_a_hostile_config_gets_one_clear_sentence(line, copy, capsys):
         sentence = refused(capsys, "evaluate", run)
         assert message in sentence, other
         assert len(sentence) < 400
+
+
+def test_a_format_that_is_no_number(copy, capsys):
+    run, _ = copy
+    config = (run / "config.toml").read_text()
+    for version in ("inf", "nan", '"one"'):
+        (run / "config.toml").write_text(config.replace("format = 1", f"format = {version}"))
+        assert "its format is" in refused(capsys, "evaluate", run)
+
+
+def test_a_lock_that_leads_elsewhere_is_not_followed(copy, capsys):
+    run, arguments = copy
+    Path("precious.txt").write_text("precious")
+    (run / "lock").symlink_to(Path("precious.txt").resolve())
+    refused(capsys, *arguments, code=1)
+    assert Path("precious.txt").read_text() == "precious"
+
+
+def test_a_report_of_a_million_numbers_is_not_multiplied(copy):
+    run, _ = copy
+    lines = [json.dumps({"updates": 1, "a": [0] * 1_000_000}), *(f'{{"updates": {i}}}' for i in range(2, 4000))]
+    (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert "a" not in Run.open(run).metrics()
+
+
+def test_another_config_is_told_how_to_go_on(copy, capsys):
+    run, _ = copy
+    sentence = refused(capsys, "train", "--out", run)
+    assert "hidden (3, 2) -> (100, 50)" in sentence
+    main([*shlex.split(sentence.split("go on with: nvil ")[1]), "--quiet"])
 
 
 @pytest.mark.parametrize("path", ["../../../etc/passwd", "/dev/zero", "/dev/zero.npy", ".", "\\u0000.npy"])
@@ -606,8 +642,8 @@ def test_a_run_from_python(copy, longer):
         "diagnostics.kl": (4, layers),
         "diagnostics.units_in_use": (4, layers),
         "diagnostics.gradient_snr.inference": (4,),
-        "diagnostics.signal_power.raw": (4, layers),
-        "diagnostics.signal_power.VarianceNormalisation": (4, layers),
+        "diagnostics.signal_variance.raw": (4, layers),
+        "diagnostics.signal_variance.VarianceNormalisation": (4, layers),
     }.items():
         assert metrics[name].shape == shape, name
         assert np.all(np.isfinite(metrics[name])), name

@@ -152,6 +152,11 @@ def test_a_pipe_from_the_command_line(tmp_path, monkeypatch, capsys):
     train(text)
     updates = [json.loads(line)["updates"] for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert updates == [50, 100, 136, 150, 200, 250, 272]
+    before = Path("run/metrics.jsonl").read_bytes()
+    with pytest.raises(SystemExit):
+        train("\n".join(text.splitlines()[:22]))  # 20 of them for validation
+    assert "before it filled a minibatch" in capsys.readouterr().err
+    assert Path("run/metrics.jsonl").read_bytes() == before
     with pytest.raises(SystemExit) as caught:
         main(["evaluate", "run"])
     assert caught.value.code == 2

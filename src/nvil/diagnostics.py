@@ -31,7 +31,7 @@ _APART = np.uint32(2**32 - 1)
 class Diagnostics(NamedTuple):
     """Measured at one state, averaged over `MINIBATCHES` minibatches.
 
-    - `signal_power`: for every layer, the mean square of the learning signal as it comes ("raw") and after each
+    - `signal_variance`: for every layer, the variance of the learning signal as it comes ("raw") and after each
       transformation (by the name of its class): one less the ratio of two neighbours is the share that a baseline
       removes. None for an estimator without a learning signal.
     - `gradient_snr`: for model, inference network and baselines, |E g| / sqrt(trace Var g) of one update's gradient g;
@@ -42,7 +42,7 @@ class Diagnostics(NamedTuple):
     The last two are None for networks that are not chains of our binary layers.
     """
 
-    signal_power: dict[str, list[float]] | None
+    signal_variance: dict[str, list[float]] | None
     gradient_snr: dict[str, float | None]
     kl: list[float] | None
     units_in_use: list[float] | None
@@ -76,7 +76,7 @@ def signal_to_noise(square_of_mean: float, mean_square: float, draws: int) -> fl
 
 
 def signal_names(estimator: Any) -> list[str]:
-    """What `signal_power` measures, in order: the signal as it comes, then after each transformation."""
+    """What `signal_variance` measures, in order: the signal as it comes, then after each transformation."""
     names = ["raw"]
     for transformation in _steps(estimator):
         name = type(transformation).__name__
@@ -84,18 +84,21 @@ def signal_names(estimator: Any) -> list[str]:
     return names
 
 
-def signal_power(
+def signal_variance(
     estimator: NVIL, draws: Latents, params: Parameters, x: Any, state: Any
 ) -> dict[str, Float[Array, " layers"]]:
-    """The mean square of the signal of every layer, as it comes and after each transformation."""
+    """The variance of the signal of every layer in a minibatch, as it comes and after each transformation.
+
+    A running mean changes it by nothing: what that takes away is the mean.
+    """
     contexts = params.inference.contexts(x, draws)
     signal = estimator.signals(*log_probs(params.pair, x, draws))
-    powers = [_mean_square(signal)]
+    powers = [_variance(signal)]
     chained = isinstance(estimator.transformation, Chain)
     psis, states = (params.baselines, state) if chained else ((params.baselines,), (state,))
     for transformation, psi, own in zip(_steps(estimator), psis, states, strict=True):
         signal, _, _ = transformation.update(signal, contexts, psi, own)
-        powers.append(_mean_square(signal))
+        powers.append(_variance(signal))
     return dict(zip(signal_names(estimator), powers, strict=True))
 
 
@@ -164,7 +167,7 @@ def _measure(state: TrainState, data: Any, estimator: Estimator, batch_size: int
         gradients, _, _ = estimator.gradients_from(draws, state.params, x, state.estimator)
         powers = divergences = None
         if isinstance(estimator, NVIL):
-            powers = signal_power(estimator, draws, state.params, x, state.estimator)
+            powers = signal_variance(estimator, draws, state.params, x, state.estimator)
         if has_binary_layers(pair):
             ours = isinstance(estimator, NVIL)
             h = jax.tree.map(lambda value: value[0], draws) if ours else pair.inference.sample(latent_key, x)
@@ -185,5 +188,5 @@ def _squares(gradients: Parameters) -> Float[Array, "3"]:
     return jnp.stack([jnp.asarray(optax.tree.norm(trained(group), squared=True), float) for group in gradients])
 
 
-def _mean_square(signal: Float[Array, "*batch layers"]) -> Float[Array, " layers"]:
-    return jnp.mean(jnp.square(signal), axis=tuple(range(signal.ndim - 1)))
+def _variance(signal: Float[Array, "*batch layers"]) -> Float[Array, " layers"]:
+    return jnp.var(signal, axis=tuple(range(signal.ndim - 1)))

@@ -16,10 +16,12 @@ up to it, and what lies beyond the newest checkpoint is dropped and done again o
 
 import dataclasses
 import importlib.metadata
+import itertools
 import json
 import math
 import os
 import platform
+import shlex
 import sys
 import time
 import types
@@ -240,8 +242,6 @@ class Run:
     def _check_same(self, other: "Run") -> None:
         """Refuse to go on with another config than this run began with; only `updates` may grow."""
         old, new = (dataclasses.asdict(run.config) | {"fingerprint": run.fingerprint} for run in (self, other))
-        if new["updates"] < old["updates"]:
-            raise UsageError(f"{self.folder} was asked for {old['updates']} updates already; --updates can only grow.")
         if old["data"] == new["data"] and old["fingerprint"] != new["fingerprint"]:
             raise UsageError(
                 f"The data {new['data']!r} is not what {self.folder} was trained on; its contents changed. "
@@ -251,7 +251,12 @@ class Run:
         if changed:
             raise UsageError(
                 f"{self.folder} holds a run with another config ({'; '.join(changed)}); "
-                "give the old values to go on with it, or another --out."
+                f"choose another --out, or go on with: {self.command()}"
+            )
+        if new["updates"] < old["updates"]:
+            raise UsageError(
+                f"{self.folder} was asked for {old['updates']} updates already, not {new['updates']}; "
+                f"--updates can only grow. To go on: {self.command()}"
             )
 
     @staticmethod
@@ -261,6 +266,8 @@ class Run:
         if not folder.is_dir():
             raise UsageError(f"There is no run {folder}; make one with: nvil train --out {folder}")
         path = folder / "config.toml"
+        if (folder / "lock").exists() and not path.exists():
+            raise UsageError(f"The run {folder} has only just begun, and has nothing to show yet.")
         values = storage.read_toml(path)
         storage.check_format(path, values.get("format"))
         try:
@@ -268,10 +275,13 @@ class Run:
             facts = _typed(Run, values, FACTS)
             if not 1 <= facts["visible"] <= LARGEST:
                 raise UsageError(f"visible = {facts['visible']} cannot be")
-            if facts.get("image") and math.prod(facts["image"]) != facts["visible"]:
+            if (image := facts.get("image")) and (math.prod(image) != facts["visible"] or min(image) < 1):
                 raise UsageError(f"a picture of {list(facts['image'])} does not have {facts['visible']} pixels")
-            if "lengths" in facts and not all(1 <= length <= LARGEST for length in facts["lengths"]):
+            lengths = facts.get("lengths")
+            if lengths is not None and not (lengths and all(1 <= length <= LARGEST for length in lengths)):
                 raise UsageError("lengths must be from 1 up")
+            if (lengths is None) == (config.values == "counts"):
+                raise UsageError("lengths are those of documents, and values must be counts then")
         except UsageError as error:
             raise UsageError(f"{path} does not describe a run ({str(error).rstrip('.')}).") from error
         made = {name: value for name in MADE_WITH if isinstance(value := values.get(name), str)}
@@ -282,6 +292,21 @@ class Run:
     def load_best(self) -> Pair:
         """The model and its inference network, with the parameters of the best validation bound."""
         return storage.load_tree(self.folder / "best.safetensors", eqx.filter_eval_shape(self.build))[0]
+
+    def command(self) -> str:
+        """What goes on with this run: every choice that is not the default."""
+        default, words = Config().resolved(), ["nvil", "train"]
+        for field in dataclasses.fields(Config):
+            value = getattr(self.config, field.name)
+            if value is not None and value != getattr(default, field.name):
+                values = value if isinstance(value, tuple) else (value,)
+                words += [f"--{field.name.replace('_', '-')}", *map(str, values)]
+        return shlex.join([*words, "--out", str(self.folder)])
+
+    def best_update(self) -> int | None:
+        """The update of `load_best`'s parameters; None where the file does not say."""
+        updates = storage.read_metadata(self.folder / "best.safetensors").get("updates", "")
+        return int(updates) if updates.isdecimal() and len(updates) < 20 else None
 
     def resume(self, updates: int | None = None) -> Iterator[training.Report]:
         """Go on training from the newest checkpoint, up to `updates` in all."""
@@ -486,6 +511,9 @@ class Run:
         """The data that the run was trained on, where it is on this machine as it was."""
         if self.config.data == "-":
             raise UsageError(f"{self.folder} was trained on a stream, which is gone; give the cases with --data.")
+        path = Path(self.config.data)
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UsageError(f"The data {self.config.data!r} is neither a file nor a folder.")
         dataset = self.config.load_data()
         if dataset.fingerprint != self.fingerprint:
             raise UsageError(
@@ -601,9 +629,14 @@ def _report(line: str) -> dict[str, Any] | None:
     return values if type(updates) is int and 0 < updates <= LARGEST else None
 
 
+MOST_NAMES = 200
+"""Of numbers in a report; a report has some twenty."""
+
+
 def _as_arrays(reports: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     rows = [dict(_numbers(values)) for values in reports]
-    shapes = {name: value.shape for row in reversed(rows) for name, value in row.items()}
+    shapes = {name: value.shape for row in reversed(rows) for name, value in row.items() if value.size <= MOST_LAYERS}
+    shapes = dict(itertools.islice(shapes.items(), MOST_NAMES))
     arrays = {}
     for name, shape in shapes.items():
         missing = np.full(shape, np.nan)

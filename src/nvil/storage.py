@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import sys
@@ -40,7 +41,7 @@ def check_format(path: Path, version: Any) -> None:
     """Refuse what a later version wrote. Files from before there were formats have none, and are of the first."""
     try:
         newer = int(1 if version is None else version) > FORMAT
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"{path} is damaged: its format is {version!r}, not a number.") from error
     if newer:
         raise NewerFormatError(path, version)
@@ -117,7 +118,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def _lock(path: Path) -> int:
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -167,7 +168,7 @@ def output_file(path: Path, kinds: tuple[str, ...]) -> Path:
 def save_tree(path: Path, tree: Any, metadata: Mapping[str, str] | None = None) -> None:
     """Write the arrays of a pytree, named by their place in it, such as `model.layers.0.logits.weights`."""
     arrays = {name: _plain(leaf) for name, leaf in _named_leaves(tree)}
-    text = json.dumps({"format": str(FORMAT), **(metadata or {})})
+    text = json.dumps({"format": str(FORMAT), "sha256": _checksum(arrays), **(metadata or {})})
     with written_beside(path) as file:
         # One entry, because the order of several is not fixed: equal trees are equal files.
         file.write(safetensors.numpy.save(arrays, metadata={"nvil": text}))
@@ -206,9 +207,28 @@ def load_tree(path: Path, like: Any) -> tuple[Any, dict[str, str]]:
     for name, (_, _, dtype) in expected.items():
         if stored[name].dtype != dtype:
             raise UsageError(f"{path} does not fit its config: {name!r} is {stored[name].dtype}, not {dtype}.")
+    if metadata.get("sha256", "") != _checksum(stored):
+        raise UsageError(f"{path} is damaged: its checksum is not that of what it holds.")
     leaves = [_like(stored[name], leaf) for name, (leaf, _, _) in expected.items()]
     arrays, static = eqx.partition(like, _is_array)
     return eqx.combine(jax.tree.unflatten(jax.tree.structure(arrays), leaves), static), metadata
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The metadata of a file that `save_tree` wrote; nothing where it cannot be read."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return _metadata(path, file.metadata())
+    except (UsageError, SafetensorError, OSError, ValueError, RecursionError):
+        return {}
+
+
+def _checksum(arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    return digest.hexdigest()
 
 
 def _metadata(path: Path, stored: Mapping[str, str] | None) -> dict[str, str]:

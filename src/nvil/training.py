@@ -312,6 +312,8 @@ def chunks(
             raise UsageError(f"{name} must be at least {least}, not {value}.")
     source, held_out = split_validation(data, validation, seed=seed)
     data, left = _window(source, 0 if state is None else int(state.step), batch_size)
+    if not left:
+        raise UsageError(f"The stream ended before it filled a minibatch of {batch_size} cases.")
     settings = {"estimator": estimator, "optimiser": optimiser, "batch_size": batch_size}
     current = start(pair, data, seed=seed, **settings) if state is None else state
     since = empty_tally(current, data, **settings) if tally is None else tally
@@ -374,8 +376,6 @@ def _window(source: Any, step: int, batch_size: int) -> tuple[Any, int]:
     if not isinstance(source, Stream):
         return on_device(source), sys.maxsize
     rows, updates = source.window(batch_size)
-    if not updates and not step:
-        raise UsageError(f"The stream ended before it filled a minibatch of {batch_size} cases.")
     return InOrder(jnp.asarray(rows), jnp.asarray(step, jnp.int32)), updates
 
 

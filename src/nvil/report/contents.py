@@ -38,11 +38,8 @@ class Contents:
         result: Evaluation | DocumentEvaluation | None = None,
     ):
         self.run = run
+        self.name = printable(run.folder.resolve().name)
         self._given = dataset, result
-
-    @property
-    def name(self) -> str:
-        return printable(self.run.folder.resolve().name)
 
     @property
     def chain(self) -> str:
@@ -100,6 +97,11 @@ class Contents:
             return None
         place = int(np.nanargmax(bounds))
         return int(self.updates[place]), float(bounds[place])
+
+    @cached_property
+    def kept(self) -> int | None:
+        """The update of the parameters in best.safetensors, which a run in training may be ahead of."""
+        return self.run.best_update()
 
     @property
     def updates_asked(self) -> int | None:

@@ -62,7 +62,11 @@ def write_report(
 
 def write_comparison(runs: Sequence[Run], out: Path) -> Path:
     """Write the page of several runs: their curves on shared axes and their results in a table."""
-    storage.save_text(out, comparison_page([Contents(run) for run in runs]))
+    contents = [Contents(run) for run in runs]
+    if len({each.name for each in contents}) < len(contents):  # then the folders they are in tell them apart
+        for each in contents:
+            each.name = printable(str(each.run.folder))
+    storage.save_text(out, comparison_page(contents))
     return out
 
 
@@ -150,6 +154,8 @@ def _cards(contents: Contents) -> list[tuple[str, str, str]]:
         cards.append(("Best without latents", number(without), note))
     if contents.best is not None:
         note = f"at update {contents.best[0]:,}, whose parameters are kept"
+        if contents.kept is not None and contents.kept < contents.best[0]:
+            note = f"at update {contents.best[0]:,}; the parameters on this page are those kept at {contents.kept:,}"
         cards.append(("Best validation bound", number(contents.best[1]), note))
     if contents.unit_kl is not None:
         used = sum(int(np.sum(layer > IN_USE)) for layer in contents.unit_kl)
@@ -398,14 +404,14 @@ def _diagnostics(contents: Contents) -> list[Part]:
 
 
 def _removed(contents: Contents) -> list[Part]:
-    """The share of the signal's mean square that each baseline removes, over the last quarter of the reports."""
+    """The share of the signal's variance that each baseline removes, over the last quarter of the reports."""
     recent = slice(-max(1, len(contents.updates) // 4), None)
-    prefix = "diagnostics.signal_power."
+    prefix = "diagnostics.signal_variance."
     steps = [name.removeprefix(prefix) for name in contents.metrics if name.startswith(prefix)]  # in their order
     after = {
         step: _known_mean(contents.layer_series(f"{prefix}{step}")[recent])
         for step in steps
-        if step != "VarianceNormalisation"  # which removes nothing, but divides
+        if step not in ("RunningMean", "VarianceNormalisation")  # they shift and scale
     }
     if len(after) < 2 or next(iter(after)) != "raw" or not np.all(after["raw"] > 0):
         return []
@@ -414,13 +420,14 @@ def _removed(contents: Contents) -> list[Part]:
         f"{STEP_NAMES.get(step, printable(step))} removes": (before - now) / left[0]
         for step, before, now in zip(list(after)[1:], left, left[1:], strict=False)
     }
-    rows = [["raw mean square (nats²)", *(f"{value:,.1f}" for value in left[0])]]
+    rows = [["raw variance (nats²)", *(f"{value:,.1f}" for value in left[0])]]
     for name, values in (shares | {"left": left[-1] / left[0]}).items():
         rows.append([name, *(f"{value:.1%}".replace("-", MINUS) for value in values)])
     header = ["Layer", *(f"h{i}" for i in range(1, 1 + len(left[0])))]
     caption = (
-        "The share of the learning signal's mean square that each baseline takes away (mean of the last quarter of the "
-        "reports): the less is left, the less noise in the gradient."
+        "The share of the learning signal's variance between cases that the input-dependent baseline takes away (mean "
+        "of the last quarter of the reports): the less is left, the less noise in the gradient. The running mean takes "
+        "the signal's mean away, which the figures above show."
     )
     return [Part(_table(header, rows, numbers=range(1, len(header))), caption, title="What the baselines remove")]
 
