@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.io
 import scipy.sparse
 
 from nvil.data import text
@@ -115,7 +114,9 @@ def read(
         raise UsageError(f"There is no file {path}.")
     reader = _reader(path)
     try:
-        contents = reader(path, choices or Choices(), width, vocabulary)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of libraries, about files that are odd but can be read
+            contents = reader(path, choices or Choices(), width, vocabulary)
     except UsageError:
         raise
     except (MemoryError, OverflowError) as error:
@@ -357,16 +358,54 @@ def _read_svmlight(path: Path, choices: Choices, width: int | None, _: Any) -> C
     return Contents({"all": matrix})
 
 
+MATRIX_MARKET_FIELDS = {"integer": 3, "unsigned-integer": 3, "real": 3, "double": 3, "pattern": 2}
+
+
 def _read_matrix_market(path: Path, *_: Any) -> Contents:
-    rows, columns, entries, form, field, _symmetry = scipy.io.mminfo(path)
-    if field not in ("integer", "real", "unsigned-integer", "double", "pattern"):
-        raise ValueError(f"its values are {field}, not numbers")
-    # An entry takes four bytes at least, and gzip shrinks at most a thousandfold.
-    if max(rows, columns) > 2**31 or (form == "coordinate" and entries > 300 * path.stat().st_size):
-        raise ValueError(f"it claims to be {rows} x {columns} with {entries} entries and cannot be")
-    if form == "array" and rows * columns * 8 > physical_memory():
+    """Matrix Market, general matrices of numbers; read here because SciPy's reader crashes on some damaged files."""
+    with opened(path) as file:
+        head = file.readline(200).decode("latin-1").lower().split()
+        if len(head) != 5 or head[:2] != ["%%matrixmarket", "matrix"]:
+            raise ValueError("it does not begin as a Matrix Market file does")
+        form, field, symmetry = head[2:]
+        if form not in ("coordinate", "array") or field not in MATRIX_MARKET_FIELDS or symmetry != "general":
+            raise ValueError(f"it is a {form} {field} {symmetry} matrix, and only general ones of numbers are read")
+        sizes = next((line.split() for line in file if line.strip() and not line.startswith(b"%")), [])
+        rows, columns, *entries = (int(size) for size in sizes)
+        if form == "array":
+            table = _numbers_of(file, 1)
+            if len(table) != rows * columns:
+                raise ValueError(f"it promises {rows} x {columns} numbers and has {len(table)}")
+            return Contents({"all": table.reshape(columns, rows).T})
+        table = _numbers_of(file, MATRIX_MARKET_FIELDS[field])
+    if entries != [len(table)]:
+        raise ValueError(f"it promises {entries} entries and has {len(table)}")
+    values = table[:, 2] if table.shape[1] == 3 else np.ones(len(table))
+    return Contents({"all": _from_entries(table[:, :2], values, (rows, columns))})
+
+
+def _numbers_of(file: Any, columns: int) -> np.ndarray:
+    """The lines of numbers that are left in a file, read in blocks."""
+    parts = [np.zeros((0, columns))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the empty block at the end
+        while len(part := np.loadtxt(file, ndmin=2, max_rows=1_000_000, comments=None)):
+            if part.shape[1] != columns:
+                raise ValueError(f"an entry has {part.shape[1]} numbers, not {columns}")
+            parts.append(part)
+    return np.concatenate(parts)
+
+
+def _from_entries(places: np.ndarray, values: np.ndarray, shape: tuple[int, int]) -> Any:
+    """A matrix from (row, column) pairs that count from 1."""
+    if min(shape) < 1 or max(shape) >= 2**31:
+        raise ValueError(f"it claims to be {shape[0]} x {shape[1]}")
+    if shape[0] * 32 > physical_memory():
         raise MemoryError
-    return Contents({"all": scipy.io.mmread(path)})
+    if not np.all((places >= 1) & (places <= shape) & (places == np.round(places))):
+        raise ValueError("it has an entry at a place that it does not hold")
+    row, column = places.astype(np.int64).T - 1
+    return scipy.sparse.coo_array((values, (row, column)), shape=shape).tocsr()
 
 
 def _read_bag_of_words(path: Path, *_: Any) -> Contents:
@@ -377,25 +416,11 @@ def _read_bag_of_words(path: Path, *_: Any) -> Contents:
     beside = path.with_name(re.sub(r"^docword(.*?\.txt)(\.gz)?$", r"vocab\1", path.name, flags=re.IGNORECASE))
     words = tuple(beside.read_text(encoding="utf-8").split()) if beside.exists() else None
     with opened(path) as file:
-        sizes = [int(file.readline()) for _ in range(3)]
-        if min(sizes) < 1 or max(sizes) > 2**31:
-            raise ValueError(f"it claims to hold {sizes[0]} documents, {sizes[1]} words and {sizes[2]} entries")
-        parts = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the empty block at the end
-            while len(part := np.loadtxt(file, np.int64, ndmin=2, max_rows=1_000_000, comments=None)):
-                if part.shape[1] != 3:
-                    raise ValueError("an entry should be: document word count")
-                if part.max() >= 2**31 or part.min() < 0:
-                    raise ValueError("it has a number that no document, word or count can be")
-                parts.append(part.astype(np.int32))
-    entries = np.concatenate([np.zeros((0, 3), np.int32), *parts])
-    if len(entries) != sizes[2]:
-        raise ValueError(f"it promises {sizes[2]} entries and has {len(entries)}")
-    if entries[:, :2].min() < 1 or entries[:, 0].max() > sizes[0] or entries[:, 1].max() > sizes[1]:
-        raise ValueError("it has an entry for a document or word that it does not hold")
-    places = (entries[:, 0] - 1, entries[:, 1] - 1)
-    return Contents({"all": scipy.sparse.coo_array((entries[:, 2], places), shape=(sizes[0], sizes[1])).tocsr()}, words)
+        documents, width, entries = (int(file.readline(100)) for _ in range(3))
+        table = _numbers_of(file, 3)
+    if len(table) != entries:
+        raise ValueError(f"it promises {entries} entries and has {len(table)}")
+    return Contents({"all": _from_entries(table[:, :2], table[:, 2], (documents, width))}, words)
 
 
 def _read_matrix_folder(path: Path, *_: Any) -> Contents:
