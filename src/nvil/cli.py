@@ -320,11 +320,10 @@ def main(arguments: list[str] | None = None) -> None:
         where = f" ({error.filename})" if error.filename else ""
         full = " What was saved before is kept; make room and give the same command to go on."
         _exit(1, f"{error.strerror or error}{where}.{full if error.errno in FULL else ''}")
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        said = ("RESOURCE_EXHAUSTED", "Out of memory")
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in said):
             raise
-        _exit(1, "There is not enough memory for this; make --hidden or --batch-size smaller.")
-    except MemoryError:
         _exit(1, "There is not enough memory for this; make --hidden or --batch-size smaller.")
     except Stopped as stopped:
         command = shlex.join(["nvil", *(sys.argv[1:] if arguments is None else arguments)])

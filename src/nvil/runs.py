@@ -19,7 +19,6 @@ import importlib.metadata
 import itertools
 import json
 import math
-import os
 import platform
 import shlex
 import sys
@@ -37,6 +36,7 @@ import numpy as np
 from nvil import optimisers, storage, training
 from nvil.contracts import Pair
 from nvil.data import NAMED, Cases, Choices, Dataset, load
+from nvil.data.readers import physical_memory
 from nvil.diagnostics import diagnose
 from nvil.errors import UsageError, choose
 from nvil.estimators import nvil as nvil_estimator
@@ -90,7 +90,7 @@ class Config:
     """Updates between reports and looks at the validation bound."""
     seed: int = 0
     """Of weights, minibatches, samples and the validation split."""
-    values: str = "auto"
+    values: str = Choices.values
     """What the data's values are: binary, counts (of words), or auto, which takes what is unambiguous."""
     binarize: str | None = None
     """How grey levels become binary: threshold, stochastic (each draw anew; mnist's default) or none (refused)."""
@@ -98,13 +98,13 @@ class Config:
     """On from this value up, in the data's own units; without it, halfway between the smallest and the largest."""
     white: float | None = None
     """For stochastic: the value that is certainly on; without it, 1 for values up to 1, 255 for values up to 255."""
-    words: int = 10_000
+    words: int = Choices.words
     """Of text: how many words to count, the most frequent."""
-    stop_words: str = "none"
+    stop_words: str = Choices.stop_words
     """Of text: english leaves its most common words out."""
     vocabulary: str | None = None
     """Of text: a file with the words to count, one a line, instead."""
-    first_index: int = 1
+    first_index: int = Choices.first_index
     """Of svmlight files: the index of the first column, 1 or 0."""
     columns: int | None = None
     """Of a stream of column:count lines: how many columns there are."""
@@ -150,6 +150,13 @@ class Config:
     def choices(self) -> Choices:
         """What was said about the data."""
         return Choices(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Choices)})
+
+    def options(self) -> Iterator[tuple[str, list[str]]]:
+        """Every choice that is made, with its values as they are typed."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                yield field.name, [str(each) for each in (value if isinstance(value, tuple) else (value,))]
 
     def load_data(self) -> Dataset:
         return load(self.data, self.choices())
@@ -210,7 +217,7 @@ class Run:
         if config.vocabulary is not None:
             config = dataclasses.replace(config, vocabulary=str(Path(config.vocabulary).resolve()))
         if dataset.validation is None and not isinstance(dataset.train, Stream):
-            training.split_validation(dataset.train, config.validation, seed=config.seed)  # refused here if impossible
+            training.check_validation(dataset.train.shape[0], config.validation)
         run = Run(folder, config, dataset.train.shape[1], dataset.image, dataset.lengths, dataset.fingerprint)
         run._check_size()
         if (folder / "config.toml").exists():
@@ -222,7 +229,7 @@ class Run:
         """Refuse, before anything is allocated or written, what cannot be built or fit in this machine's memory."""
         shapes = eqx.filter_eval_shape(self.build)
         needed = 16 * sum(leaf.size for leaf in jax.tree.leaves(shapes))  # parameters, gradients and Adam's two moments
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory = physical_memory()
         if needed > memory:
             raise UsageError(
                 f"This model needs about {needed / 1e9:.0f} GB to train, and the machine has {memory / 1e9:.0f}; "
@@ -296,11 +303,9 @@ class Run:
     def command(self) -> str:
         """What goes on with this run: every choice that is not the default."""
         default, words = Config().resolved(), ["nvil", "train"]
-        for field in dataclasses.fields(Config):
-            value = getattr(self.config, field.name)
-            if value is not None and value != getattr(default, field.name):
-                values = value if isinstance(value, tuple) else (value,)
-                words += [f"--{field.name.replace('_', '-')}", *map(str, values)]
+        for name, values in self.config.options():
+            if getattr(self.config, name) != getattr(default, name):
+                words += [f"--{name.replace('_', '-')}", *values]
         return shlex.join([*words, "--out", str(self.folder)])
 
     def best_update(self) -> int | None:

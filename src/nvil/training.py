@@ -393,6 +393,12 @@ class DivergedError(TrainingError):
         )
 
 
+def check_validation(cases: int, validation: int) -> None:
+    """Refuse to hold out more cases than there are to spare."""
+    if not 0 <= validation < cases:
+        raise UsageError(f"Cannot hold out {validation} validation cases of {cases}; leave at least one to train on.")
+
+
 def split_validation(data: Any, validation: int | Any, *, seed: int) -> tuple[Any, Any]:
     """Take `validation` random cases out of `data`: `(training cases, validation cases)`."""
     if isinstance(data, Stream):  # held out from its start
@@ -401,8 +407,7 @@ def split_validation(data: Any, validation: int | Any, *, seed: int) -> tuple[An
     if not isinstance(validation, int | np.integer):
         return data, fixed(as_rows(validation), seed)
     cases = data.shape[0]
-    if not 0 <= validation < cases:
-        raise UsageError(f"Cannot hold out {validation} validation cases of {cases}; leave at least one to train on.")
+    check_validation(cases, int(validation))
     order = np.random.default_rng(seed).permutation(cases)
     return select(data, np.sort(order[validation:])), fixed(select(data, np.sort(order[:validation])), seed)
 

@@ -1,11 +1,11 @@
 """The published files of text collections: their formats, read one document at a time."""
 
-import gzip
 import html
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from nvil.data.readers import opened
 from nvil.errors import UsageError
 
 
@@ -15,7 +15,7 @@ def lewis_tokens(paths: Iterable[Path]) -> Iterator[list[str]]:
     A document is a line `.I <id>`, a line `.W`, lines of tokens, and a blank line.
     """
     for path in paths:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        with opened(path) as file:
             tokens: list[str] | None = None
             for number, line in enumerate(file, 1):
                 if line.startswith(b".I "):

@@ -26,7 +26,6 @@ class MatrixWriter:
 
     def __init__(self, folder: Path, width: int):
         self.folder = folder
-        self.width = width
         self.offsets = [0]
         self.columns_type = np.uint16 if width <= 2**16 else np.int32
         self.files = {name: (folder / f"{name}.raw").open("wb") for name in ("values", "columns")}

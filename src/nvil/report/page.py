@@ -489,13 +489,9 @@ def _command(contents: Contents) -> Part:
 def command(config: Config) -> list[str]:
     """The command that trains with this config, every choice spelt out: `nvil train`, then an option each."""
     options = ["nvil train"]
-    for field in dataclasses.fields(Config):
-        value = getattr(config, field.name)
-        if value is None:
-            continue
-        values = value if isinstance(value, tuple) else (value,)
-        words = " ".join(shlex.quote(printable(f"{each}")) for each in values)
-        options.append(f"--{field.name.replace('_', '-')} {words}")
+    for name, values in config.options():
+        words = " ".join(shlex.quote(printable(each)) for each in values)
+        options.append(f"--{name.replace('_', '-')} {words}")
     return options
 
 
