@@ -16,26 +16,26 @@ from pathlib import Path
 
 import numpy as np
 
-from nvil import runs, training
-from nvil.runs import Config, Run
+from nvil.learning import Learner
+from nvil.runs import checkpoints, metrics
+from nvil.runs.config import Config
+from nvil.runs.run import Run
 
 SECONDS = 150
 
 
 def main() -> None:
     spent: dict[str, list[float]] = {"checkpoints": [], "validation": [], "diagnostics": [], "metrics": []}
-    clock(Run, "save_checkpoint", spent["checkpoints"])
-    clock(training, "evaluate", spent["validation"])
-    clock(runs, "diagnose", spent["diagnostics"])
-    clock(Run, "add_metrics", spent["metrics"])
+    clock(checkpoints, "save_checkpoint", spent["checkpoints"])
+    clock(Learner, "validate", spent["validation"])
+    clock(Learner, "diagnose", spent["diagnostics"])
+    clock(metrics, "add_report", spent["metrics"])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         np.save(folder / "cases.npy", np.random.default_rng(0).integers(0, 2, (10_000, 784), np.uint8))
         config = Config(data=str(folder / "cases.npy"), hidden=(200, 200), batch_size=20, updates=10**8)
-        dataset = config.load_data()
-        reports = Run.create(folder / "run", config, dataset).fit(
-            dataset, after_chunk=lambda _: time.perf_counter() - began > SECONDS
-        )
+        run = Run.from_config(folder / "run", config)
+        reports = run.fit(after_chunk=lambda _: time.perf_counter() - began > SECONDS)
         began = time.perf_counter()
         for report in reports:
             if report.updates == config.report_every:  # everything is compiled

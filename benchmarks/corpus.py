@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 import nvil
-from nvil import optimisers
+from nvil import estimators, optimisers
 from nvil.data.matrices import matrix_writer
-from nvil.rows import dense_blocks, on_device
+from nvil.rows import as_rows, dense_blocks
 
 DOCUMENTS, WORDS, LENGTH = 800_000, 10_000, 84
 
@@ -71,12 +71,12 @@ def peak_memory(folder: Path) -> None:
 def cost_of_rows(folder: Path) -> None:
     print("\n| rows | batch | optimiser | dense | sparse | ratio |\n|---|---|---|---|---|---|")
     corpus = nvil.data.load(folder)
-    dense = on_device(np.concatenate(list(dense_blocks(corpus.test, 1000))).astype(np.uint8))
-    sparse = on_device(corpus.train)
+    dense = as_rows(np.concatenate(list(dense_blocks(corpus.test, 1000))).astype(np.uint8)).on_device()
+    sparse = as_rows(corpus.train).on_device()
     for batch in (20, 100):
         for name, optimiser in (("SGD", optimisers.sgd()), ("Adam", optimisers.adam())):
             pair = nvil.sbn(WORDS, (50,), lengths=(75,))
-            jobs = [timing.update(pair, data, batch, optimiser, nvil.nvil())[0] for data in (dense, sparse)]
+            jobs = [timing.update(pair, data, batch, optimiser, estimators.nvil())[0] for data in (dense, sparse)]
             plain, drawn = timing.fastest(*jobs, rounds=6)
             print(
                 f"| 50 latents | {batch} | {name} | {plain:.0f} us | {drawn:.0f} us | {drawn / plain:.2f} |", flush=True

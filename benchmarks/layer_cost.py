@@ -16,18 +16,19 @@ import numpy as np
 import scipy.sparse
 
 import nvil
-from nvil import optimisers
+from nvil import estimators, optimisers
 from nvil.layers import sample_in_blocks
-from nvil.rows import on_device
+from nvil.rows import as_rows
 
 
 def documents(words: int):
-    """Zipfian counts, 75 distinct words a document."""
+    """Zipfian counts, 75 distinct words per document."""
     random = np.random.default_rng(0)
     rate = 1 / np.arange(1, words + 1)
     columns = np.concatenate([random.choice(words, 75, replace=False, p=rate / rate.sum()) for _ in range(2000)])
     indptr = np.arange(0, 2000 * 75 + 1, 75)
-    return on_device(scipy.sparse.csr_array((np.ones(len(columns)), columns, indptr), shape=(2000, words)))
+    matrix = scipy.sparse.csr_array((np.ones(len(columns)), columns, indptr), shape=(2000, words))
+    return as_rows(matrix).on_device()
 
 
 def plain_loop(margin, within):
@@ -65,7 +66,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     reference = None
     for name, (pair, data) in rows.items():
-        whole, alone = update(pair, data, 20, optimisers.sgd(), nvil.nvil())
+        whole, alone = update(pair, data, 20, optimisers.sgd(), estimators.nvil())
         bare, own, full = fastest(products(weight_shapes(pair), 20), alone, whole, rounds=8)
         reference = reference or full
         print(

@@ -18,7 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from nvil.contracts import trained
-from nvil.training import empty_tally, make_train_chunk, start
+from nvil.learning import Learner
+from nvil.rows import as_rows
+from nvil.training import empty_tally, train_chunk
 
 ROUNDS, UPDATES, BASELINE_UNITS = 15, 100, 100
 
@@ -51,10 +53,9 @@ def weight_shapes(pair) -> list[tuple[int, int]]:
 
 def update(pair, data, batch, optimiser, estimator) -> tuple[Callable[[], object], Callable[[], object]]:
     """Everything `nvil.fit` does in an update, and the optimiser's share of it alone."""
-    settings = {"estimator": estimator, "optimiser": optimiser, "batch_size": batch}
-    state = start(pair, data, seed=0, **settings)
-    tally = empty_tally(state, data, **settings)
-    chunk = make_train_chunk(**settings)
+    learner = Learner(estimator, optimiser, batch_size=batch)
+    state = learner.init(pair, data)
+    tally = empty_tally(learner, state, data)
 
     @jax.jit
     def alone(params, optimiser_state, gradients):
@@ -68,13 +69,13 @@ def update(pair, data, batch, optimiser, estimator) -> tuple[Callable[[], object
     params = trained(state.params)
     gradients = jax.tree.map(lambda leaf: jnp.full_like(leaf, 1e-3), params)
     return (
-        lambda: jax.block_until_ready(chunk(state, data, UPDATES, tally)),
+        lambda: jax.block_until_ready(train_chunk(learner, state, data, UPDATES, tally)),
         lambda: jax.block_until_ready(alone(params, state.optimiser, gradients)),
     )
 
 
 def fastest(*jobs: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
-    """Microseconds an update of each job, in its fastest round; the rounds of the jobs take turns."""
+    """Microseconds per update of each job, in its fastest round; the rounds of the jobs take turns."""
     times = [[] for _ in jobs]
     for job in jobs:
         job()
@@ -87,4 +88,4 @@ def fastest(*jobs: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
 
 
 def bits(cases: int, width: int):
-    return jnp.asarray(np.random.default_rng(0).integers(0, 2, (cases, width), np.uint8))
+    return as_rows(np.random.default_rng(0).integers(0, 2, (cases, width), np.uint8)).on_device()

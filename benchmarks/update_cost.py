@@ -14,7 +14,7 @@ from timing import bits, fastest, products, update, weight_shapes
 # isort: split
 
 import nvil
-from nvil import optimisers
+from nvil import estimators, optimisers
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
         pair = nvil.sbn(784, hidden)
         for batch in (20, 100):
             for name, optimiser in (("SGD", optimisers.sgd()), ("Adam", optimisers.adam())):
-                whole, alone = update(pair, data, batch, optimiser, nvil.nvil())
+                whole, alone = update(pair, data, batch, optimiser, estimators.nvil())
                 bare, own, full = fastest(products(weight_shapes(pair), batch), alone, whole)
                 sizes = "-".join(map(str, hidden))
                 print(

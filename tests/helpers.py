@@ -6,9 +6,33 @@ import jax.numpy as jnp
 import numpy as np
 
 import nvil
+from nvil import estimators, signals
 
 VISIBLE = 3
 HIDDEN = {1: (2,), 2: (2, 1), 3: (2, 1, 1)}
+
+
+def nvil_with(
+    *,
+    baseline=True,
+    running_mean=True,
+    normalisation=True,
+    local=True,
+    samples=1,
+    order="paper",
+    decay=0.8,
+    units=100,
+):
+    """NVIL with some of the paper's techniques left out."""
+    techniques = (
+        (baseline, signals.input_dependent_baseline(units)),
+        (running_mean, signals.running_mean(decay, order)),
+        (normalisation, signals.variance_normalisation(decay, order)),
+    )
+    used = [technique for wanted, technique in techniques if wanted]
+    if not used:
+        return estimators.reinforce(samples=samples, local=local)
+    return estimators.nvil(*used, samples=samples, local=local)
 
 
 def random_pair(layers: int, seed: int = 0):

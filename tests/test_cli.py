@@ -1,18 +1,34 @@
 """The command line as people use it: in a folder of their own, with their own mistakes."""
 
+import dataclasses
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import nvil
+import nvil.report
 from nvil.cli import main
+from nvil.data import load
+from nvil.runs import Config, Run
+from processes import plain_page
 
 TINY = ("--hidden", "6", "4", "--updates", "40", "--report-every", "20", "--validation", "20")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def plain_pages():
+    """Pages are test_report's; drawing one would take most of the time that most tests here take."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvil.report, "write_report", plain_page)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -50,16 +66,20 @@ def left_behind():
 
 
 def test_train_ends_with_a_bound_a_picture_and_the_next_command(capsys):
-    run("train", *TINY, "--out", "run")
-    out, err = capsys.readouterr()
-    assert "test bound" in out
+    """Away from a terminal progress is plain lines on standard error, and results are alone on standard output."""
+    command = [sys.executable, "-m", "nvil", "train", *TINY, "--out", "run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    out, err = done.stdout, done.stderr
+    labels = [line.split("  ")[0] for line in out.splitlines()]
+    assert labels == ["best factorial model", "test bound", "samples", "report", "next"]
     assert "best factorial model    -25.20" in out
     assert "samples               run/samples.png" in out
     assert "report                run/report.html" in out
     assert "nvil evaluate run --samples 100" in out
-    assert "1480 training" not in out
     assert "digits: 1480 training, 20 validation and 297 test cases of 64 binary units" in err
     assert "x 64 <- h1 6 <- h2 4" in err
+    assert "update 20  bound -" in err
+    assert "\x1b" not in out + err
     names = {path.name for path in Path("run").iterdir()}
     assert names == {
         "config.toml", "metrics.jsonl", "timing.jsonl", "checkpoint", "best.safetensors", "samples.png", "report.html"
@@ -67,7 +87,7 @@ def test_train_ends_with_a_bound_a_picture_and_the_next_command(capsys):
     metrics = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert [line["updates"] for line in metrics] == [20, 40]
     assert list(metrics[0]) == [
-        "updates", "bound", "validation_bound", "best_bound", "signal", "gradient_norms", "diagnostics"
+        "updates", "bound", "validation_bound", "validation_se", "best_bound", "signal", "gradient_norms", "diagnostics"
     ]  # fmt: skip
     power = metrics[0]["diagnostics"]["signal_variance"]
     assert list(power) == ["raw", "InputDependentBaseline", "RunningMean", "VarianceNormalisation"]
@@ -80,11 +100,24 @@ def test_the_same_folder_resumes_to_the_same_bits(trained, capsys):
     shorter = [*TINY]
     shorter[4] = "20"
     run("train", *shorter, "--out", "run", "--quiet")
+    shutil.copytree("run", "other")
+    shutil.copytree("run", "stopped")  # as if it had been asked for all of them, and stopped halfway
+    config = Path("stopped/config.toml")
+    config.write_text(config.read_text().replace("updates = 20", "updates = 40"))
     run("train", *TINY, "--out", "run", "--quiet")
-    assert Path("run/best.safetensors").read_bytes() == (trained / "best.safetensors").read_bytes()
-    assert len(Path("run/metrics.jsonl").read_text().splitlines()) == 2
-    newest = "checkpoint/000000000040.safetensors"
-    assert Path("run", newest).read_bytes() == (trained / newest).read_bytes()
+    capsys.readouterr()
+    run("resume", "other", "--updates", "40")
+    out, err = capsys.readouterr()
+    assert "test bound" in out
+    assert "nvil evaluate other" in out
+    assert "update 40  bound -" in err
+    run("resume", "stopped", "--quiet")
+    assert capsys.readouterr().err == ""
+    for folder in ("run", "other", "stopped"):
+        assert Path(folder, "metrics.jsonl").read_bytes() == (trained / "metrics.jsonl").read_bytes()
+        for name in ("best.safetensors", "checkpoint/000000000040.safetensors"):
+            assert Path(folder, name).read_bytes() == (trained / name).read_bytes()
+    assert tomllib.loads(Path("other/config.toml").read_text())["updates"] == 40
 
 
 def test_a_finished_run_is_only_shown_again(trained, capsys):
@@ -92,6 +125,17 @@ def test_a_finished_run_is_only_shown_again(trained, capsys):
     run("train", *TINY, "--out", trained)
     assert "test bound" in capsys.readouterr().out
     assert (trained / "metrics.jsonl").read_bytes() == before
+
+
+def test_resume_of_a_finished_run_only_shows_it_again(trained, capsys):
+    shutil.copytree(trained, "copy")
+    before = {path: path.read_bytes() for path in Path("copy").rglob("*.*") if path.name != "timing.jsonl"}
+    run("resume", "copy", "--quiet")
+    assert capsys.readouterr().err == ""
+    assert {path: path.read_bytes() for path in before} == before
+    assert "can only grow" in refused_after(capsys, "resume", "copy", "--updates", "30")
+    assert "--updates must be at least 1, got 0." in refused_after(capsys, "resume", "copy", "--updates", "0")
+    assert "There is no run nowhere" in refused_after(capsys, "resume", "nowhere")
 
 
 def test_another_config_on_the_same_folder_is_refused(trained, capsys):
@@ -136,14 +180,15 @@ def test_encode(trained):
 def test_files_of_ones_own(capsys):
     cases = np.random.default_rng(0).random((60, 5)).round(2)
     np.save("grey.npy", cases)
-    np.savez("split.npz", train=cases[:50] > 0.5, test=cases[50:] > 0.5)
+    # with as many training cases as a tenth leaves of the others, so that training is compiled once
+    np.savez("split.npz", train=cases[:54] > 0.5, test=cases[50:] > 0.5)
     np.savetxt("table.csv", cases, delimiter=",", header="a,b,c,d,e", comments="")
     settings = ("--hidden", "3", "--updates", "4", "--validation", "5", "--batch-size", "4")
     run("train", "--data", "split.npz", *settings, "--out", "one")
     run("train", "--data", "grey.npy", "--binarize", "threshold", "--threshold", "0.3", *settings, "--out", "two")
     run("train", "--data", "table.csv", "--binarize", "threshold", *settings, "--out", "three")
     out, err = capsys.readouterr()
-    assert "45 training, 5 validation and 10 test cases of 5" in err
+    assert "49 training, 5 validation and 10 test cases of 5" in err
     assert "49 training, 5 validation and 6 test cases of 5" in err
     assert "at least 0.3" in err
     assert "samples.png" not in out  # five variables are no picture
@@ -178,10 +223,10 @@ BAD_FILES = {
     "garbage.npz": (b"PK garbage", "Cannot read garbage.npz"),
     "cut.npz": (npz_bytes()[:-30], "Cannot read cut.npz"),
     "damaged.npz": (npz_bytes().replace(b"\x01" * 8, b"\x00" * 8), "Cannot read damaged.npz"),
-    "archive.npy": (npz_bytes(), "its name should end in .npz"),
-    "array.npz": (npy_bytes(np.zeros((2, 2))), "its name should end in .npy"),
+    "archive.npy": (npz_bytes(), "its name must end in .npz"),
+    "array.npz": (npy_bytes(np.zeros((2, 2))), "its name must end in .npy"),
     "complex.npy": (npy_bytes(np.zeros((2, 2), complex)), "numbers are needed"),
-    "table.xls": (b"", "it should be one of .npy, .npz, .csv, .tsv"),
+    "table.xls": (b"", "it must be one of .npy, .npz, .csv, .tsv"),
     "grey.csv": (b"0,1\n0,0.5\n", "first 0.5 at row 1, column 1 (from 0); say how to make them binary with --binarize"),
     "nan.csv": (b"0,1\nnan,1\n", "not a finite number, at row 1, column 0"),
 }
@@ -201,7 +246,7 @@ def test_bad_files_get_one_clear_sentence(name, capsys):
     ("array", "message"),
     [
         (np.zeros((0, 3)), "is empty: its shape is (0, 3)"),
-        (np.zeros(3), "one case a row is needed"),
+        (np.zeros(3), "it must have one case per row"),
         (np.array([["a", "b"]]), "numbers are needed"),
         (np.array([[None, 1]], object), "Cannot read array.npy"),  # would have to be unpickled
     ],
@@ -219,27 +264,264 @@ def test_bad_arrays_get_one_clear_sentence(array, message, capsys):
         (("--model", "sbm"), "Unknown model 'sbm'; did you mean 'sbn'?"),
         (("--estimator", "nvill"), "did you mean 'nvil'?"),
         (("--optimiser", "adamw"), "did you mean 'adam'?"),
-        (("--hidden", "0"), "--hidden 0 cannot be"),
-        (("--hidden", "10", "-3"), "--hidden -3 cannot be"),
-        (("--updates", "0"), "--updates must be at least 1, not 0"),
+        (("--hidden", "0"), "The sizes of --hidden layers must be at least 1 and at most 2147483647, got 0."),
+        (("--hidden", "10", "-3"), "The sizes of --hidden layers must be at least 1 and at most 2147483647, got -3."),
+        (("--updates", "0"), "--updates must be at least 1, got 0."),
         (("--batch-size", "0"), "--batch-size must be at least 1"),
         (("--learning-rate", "-1"), "--learning-rate must be a positive number"),
         (("--learning-rate", "nan"), "--learning-rate must be a positive number"),
         (("--seed", "-1"), "--seed must be at least 0"),
-        (("--seed", str(2**70)), "is too large"),
-        (("--updates", str(10**10)), "is too large"),
+        (("--seed", str(2**70)), "--seed must be at most 2147483647, got 1180591620717411303424."),
+        (("--updates", str(10**10)), "--updates must be at most 2147483647, got 10000000000."),
         (("--binarize", "threshold"), "no grey levels to binarize"),
         (("--threshold", "3"), "--threshold needs --binarize threshold"),
         (("--data", "x.npy", "--binarize", "threshold", "--threshold", "inf"), "must be a finite number"),
         (("--checkpoint-seconds", "-1"), "--checkpoint-seconds must be at least 0"),
         (("--checkpoint-updates", "0"), "--checkpoint-updates must be at least 1"),
-        (("--hidden", str(10**20)), "is too large"),
+        (("--hidden", str(10**20)), "and at most 2147483647, got 100000000000000000000."),
         (("--validation", "1500"), "Cannot hold out 1500 validation cases of 1500"),
     ],
 )
 def test_impossible_choices_get_one_clear_sentence(arguments, message, capsys):
     assert message in refused(capsys, "train", *arguments, "--out", "run", "--quiet")
     assert left_behind() == []
+
+
+NONSENSE = {
+    ("--without", "baselin"): "Unknown technique 'baselin'; did you mean 'baseline'?",
+    ("--without", "baseline", "--estimator", "reinforce"): "reinforce has no techniques to leave out",
+    ("--order", "strickt"): "Unknown order 'strickt'; did you mean 'strict'?",
+    ("--decay", "1"): "--decay must be at least 0 and less than 1, got 1.0.",
+    ("--decay", "nan"): "--decay must be at least 0 and less than 1, got nan.",
+    ("--baseline-units", "0"): "--baseline-units must be at least 1, got 0.",
+    ("--schedule", "cosin"): "Unknown schedule 'cosin'; did you mean 'cosine'?",
+    ("--final-rate", "1e-4"): "--final-rate needs --schedule cosine or --schedule linear.",
+    ("--schedule", "linear", "--final-rate", "-1"): "--final-rate must be at least 0, got -1.0.",
+    ("--schedule", "cosine", "--data", "-"): "how many updates there will be; give --updates.",
+    ("--average", "0"): "--average must be above 0 and at most 1, got 0.0.",
+    ("--average", "1.5"): "--average must be above 0 and at most 1, got 1.5.",
+    ("--weight-decay", "-0.1"): "--weight-decay must be at least 0, got -0.1.",
+    ("--momentum", "0.9"): "--momentum is for --optimiser sgd; adam has its own.",
+    ("--optimiser", "sgd", "--momentum", "1"): "--momentum must be at least 0 and less than 1, got 1.0.",
+    ("--clip", "0"): "--clip must be a positive number, got 0.0.",
+    ("--clip", "inf"): "--clip must be a positive number, got inf.",
+    ("--latent-bias", "inf"): "--latent-bias must be finite.",
+    ("--latent-bias", "-1", "-2", "-3"): "--latent-bias must be one number, or one per layer (2), got 3.",
+    ("--patience", "0"): "--patience must be at least 1, got 0.",
+}
+
+
+@pytest.mark.parametrize("arguments", NONSENSE)
+def test_nonsense_in_how_it_learns_gets_one_clear_sentence(arguments, capsys):
+    assert NONSENSE[arguments] in refused(capsys, "train", *arguments, "--out", "run", "--quiet")
+    assert left_behind() == []
+
+
+LEARNING = {
+    "without": ["normalisation", "local-signals"],
+    "order": "strict",
+    "decay": 0.9,
+    "baseline_units": 7,
+    "optimiser": "sgd",
+    "schedule": "cosine",
+    "final_rate": 1e-5,
+    "average": 0.5,
+    "weight_decay": 0.01,
+    "momentum": 0.5,
+    "clip": 10.0,
+    "latent_bias": [-2.0, -1.0],
+    "patience": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def scheduled(tmp_path_factory):
+    """A run that makes every choice of how to learn."""
+    words = []
+    for name, value in LEARNING.items():
+        words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+    folder = tmp_path_factory.mktemp("scheduled") / "run"
+    arguments = ["train", *TINY, *words, "--out", str(folder), "--quiet"]
+    main(arguments)
+    return folder, arguments
+
+
+def test_every_choice_of_how_to_learn_is_recorded(scheduled, capsys):
+    folder, arguments = scheduled
+    kept = tomllib.loads((folder / "config.toml").read_text())
+    assert {name: kept[name] for name in LEARNING} == LEARNING
+    assert kept["format"] == 2
+    line = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    assert list(line["diagnostics"]["signal_variance"]) == ["raw", "InputDependentBaseline", "RunningMean"]
+    before = (folder / "metrics.jsonl").read_bytes()
+    main(arguments)  # the same choices are the same run
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_schedule_cannot_be_made_longer_later(scheduled, capsys):
+    folder, arguments = scheduled
+    longer = ["60" if word == "40" else word for word in arguments]
+    sentence = f"The learning rate of {folder} falls over 40 updates, which cannot be changed later; "
+    sentence += "choose another --out for a longer schedule."
+    assert sentence in refused(capsys, *longer)
+    assert sentence in refused(capsys, "resume", folder, "--updates", "60")
+
+
+@pytest.fixture
+def config_of(monkeypatch):
+    """What a command would train."""
+
+    def config(*arguments):
+        made = []
+
+        def noted(folder, config, dataset):
+            made.append(config)
+            raise nvil.UsageError("enough")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, "from_config", noted)
+            with pytest.raises(SystemExit):
+                run("train", *arguments)
+        (config,) = made
+        return config
+
+    return config
+
+
+def test_choices_come_from_a_run_or_a_file_and_options_beside_them_win(scheduled, config_of):
+    folder, _ = scheduled
+    whole = Run.open(folder).config
+    assert config_of("--from", folder) == whole
+    changed = config_of("--without", "baseline", "--from", folder, "--hidden", "5", "--latent-bias", "-3")
+    wanted = {"without": ("baseline",), "hidden": (5,), "latent_bias": (-3.0,)}
+    assert changed == dataclasses.replace(whole, **wanted)
+    Path("choices.toml").write_text('hidden = [7]\nestimator = "wake-sleep"\nclip = 3\nlatent_bias = [-1]\n')
+    found = config_of("--config", "choices.toml", "--hidden", "9", "4")
+    made = Config(hidden=(9, 4), estimator="wake-sleep", clip=3.0, latent_bias=(-1.0,)).resolved()
+    assert found == made
+    assert config_of("--config=choices.toml", "--hidden", "9", "4") == made
+    # a file beside a run: what comes later wins
+    assert config_of("--from", folder, "--config", "choices.toml", "--without").hidden == (7,)
+    # and the config.toml of a run is such a file as well, but for what is known of its data
+    assert config_of("--from", folder, "--seed", "3") == dataclasses.replace(whole, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "nvil: There is no file choices.toml."),
+        ("hiden = [3]\n", "nvil: Unknown choice in choices.toml 'hiden'; did you mean 'hidden'?"),
+        ("hidden = 3\n", "nvil: choices.toml cannot be used: hidden must be a list of whole numbers."),
+        ('updates = "many"\n', "nvil: choices.toml cannot be used: updates must be a whole number."),
+        ("average = true\n", "nvil: choices.toml cannot be used: average must be a number."),
+        ('latent_bias = ["a"]\n', "nvil: choices.toml cannot be used: latent_bias must be a list of numbers."),
+        ('without = "baseline"\n', "nvil: choices.toml cannot be used: without must be a list of texts."),
+        ("average = 7\n", "nvil: --average must be above 0 and at most 1, got 7.0."),
+        ("hidden = [", "nvil: choices.toml cannot be read ("),
+    ],
+)
+def test_a_file_of_choices_that_cannot_be_used(text, sentence, capsys):
+    if text is not None:
+        Path("choices.toml").write_text(text)
+    before = left_behind()
+    assert refused(capsys, "train", "--config", "choices.toml", "--out", "run").startswith(sentence)
+    assert left_behind() == before
+
+
+def test_a_run_to_take_choices_from_that_is_none(capsys):
+    assert refused(capsys, "train", "--from", "nowhere") == "nvil: There is no run nowhere."
+    Path("file.toml").write_text("")
+    assert "file.toml is not the folder of a run; for a file" in refused(capsys, "train", "--from", "file.toml")
+    Path("folder").mkdir()
+    assert "folder/config.toml is missing." in refused(capsys, "train", "--from", "folder")
+
+
+@pytest.mark.parametrize("line", ["format = 1\n", ""])
+def test_a_run_of_the_first_format_is_refused_with_what_to_do(line, trained, capsys):
+    """The very first had no format."""
+    shutil.copytree(trained, "old")
+    text = Path("old/config.toml").read_text()
+    assert "format = 2\n" in text
+    Path("old/config.toml").write_text(text.replace("format = 2\n", line))
+    before = {path: path.read_bytes() for path in Path("old").rglob("*.*")}
+    sentence = (
+        "old/config.toml is of format 1, and this version of nvil reads format 2; train again in another folder, "
+        "or install the version that made it (config.toml names it)."
+    )
+    with pytest.raises(nvil.UsageError) as caught:
+        Run.open("old")
+    assert str(caught.value) == sentence
+    for arguments in (("evaluate", "old"), ("report", "old"), ("resume", "old"), ("train", *TINY, "--out", "old")):
+        assert refused(capsys, *arguments) == f"nvil: {sentence}"
+    assert {path: path.read_bytes() for path in Path("old").rglob("*.*")} == before
+
+
+def test_the_command_itself(capsys):
+    run("--help")
+    shown = capsys.readouterr().out
+    assert all(
+        f"\n  {name} " in shown for name in ("train", "resume", "evaluate", "sample", "encode", "report", "data")
+    )
+    run("-h")
+    assert capsys.readouterr().out == shown
+    run()
+    assert capsys.readouterr().out == shown
+    run("--version")
+    assert capsys.readouterr().out == f"nvil {nvil.__version__}\n"
+    assert refused(capsys, "trian") == "nvil: Unknown command 'trian'; did you mean 'train'?"
+    assert refused(capsys, "--versoin").startswith("nvil: Unknown option '--versoin'; choose one of: train, resume,")
+
+
+def python(code, *arguments, **options):
+    """A new interpreter; its standard output is buffered, as a user's is."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False, **options)
+
+
+def test_a_reader_who_has_had_enough_is_no_error():
+    """As in `nvil data list | head -1`."""
+    for arguments in (("data", "list"), ("--help",), ("data", "--help")):
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = python("from nvil.cli import main; main()", *arguments, stdout=writer)
+        os.close(writer)
+        assert (done.returncode, done.stderr) == (141, ""), arguments
+
+
+def test_help_does_not_wait_for_jax():
+    code = """if True:
+        import sys, nvil, nvil.cli
+        for words in (["--help"], ["--version"], []):
+            nvil.cli.main(words)
+        for words in (["train", "--help"], ["train", "--clip", "x"]):
+            try:
+                nvil.cli.main(words)
+            except SystemExit:
+                pass
+        sys.exit(any(name in sys.modules for name in ("jax", "numpy", "matplotlib", "sklearn")))
+    """
+    done = python(code, stdout=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_system_without_file_locks(tmp_path):
+    """Where there is no fcntl, as on Windows, a run is not locked, and that is said."""
+    code = """if True:
+        import sys, pathlib
+        sys.modules["fcntl"] = None
+        import nvil
+        from nvil.runs.lock import locked
+        folder = pathlib.Path(sys.argv[1])
+        with locked(folder):
+            assert (folder / "lock").exists()
+            with locked(folder):
+                pass
+        assert not (folder / "lock").exists()
+    """
+    done = python(code, tmp_path, stdout=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    assert f"{tmp_path} cannot be locked (this system has no file locks)" in done.stderr
 
 
 def test_an_unknown_option_suggests_the_near_miss(capsys):
@@ -270,7 +552,7 @@ def test_no_write_permission_as_another_user(tmp_path):
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o755)
     code = (
-        "import os, sys; from nvil.storage import writable_folder; from nvil import UsageError\n"
+        "import os, sys; from nvil.runs.storage import writable_folder; from nvil import UsageError\n"
         "os.setgid(65534); os.setuid(65534)\n"
         "try: writable_folder(__import__('pathlib').Path(sys.argv[1]))\n"
         "except UsageError as error: print(error)"
@@ -291,12 +573,12 @@ def test_a_run_that_is_not_one(capsys, tmp_path):
     assert "There is no run nowhere" in refused(capsys, "evaluate", "nowhere")
     Path("folder").mkdir()
     assert "config.toml is missing" in refused(capsys, "evaluate", "folder")
-    Path("folder/config.toml").write_text("hidden = [3]\n")
+    Path("folder/config.toml").write_text("format = 2\nhidden = [3]\n")
     assert "does not describe a run" in refused(capsys, "sample", "folder")
 
 
 def test_outputs_that_cannot_be_written(trained, capsys):
-    assert "should end in .png or .txt or .npz" in refused(capsys, "sample", trained, "--out", "samples.jpg")
+    assert "must end in .png or .txt or .npz" in refused(capsys, "sample", trained, "--out", "samples.jpg")
     assert "--count must be at least 1" in refused(capsys, "sample", trained, "--count", "0")
     Path("folder.png").mkdir()
     assert "it is a folder" in refused(capsys, "sample", trained, "--out", "folder.png")
@@ -347,7 +629,7 @@ def test_documents_from_counts_to_samples_and_codes(capsys):
         capsys, "train", "--data", "split.npz", "--model", "darn", *settings, "--out", "two"
     )
     np.save("halves.npy", np.full((3, 12), 0.5))
-    assert "should hold word counts" in refused_after(capsys, "encode", "one", "--data", "halves.npy")
+    assert "must hold word counts" in refused_after(capsys, "encode", "one", "--data", "halves.npy")
 
 
 @pytest.mark.parametrize("value", [-1.0, 0.5, np.nan])
@@ -355,12 +637,16 @@ def test_counts_that_are_none(value, capsys):
     import scipy.sparse
 
     scipy.sparse.save_npz("counts.npz", scipy.sparse.csr_array(np.array([[value, 1], [1, 0]])))
-    assert "should hold word counts" in refused(capsys, "train", "--data", "counts.npz", "--out", "run")
+    assert "must hold word counts" in refused(capsys, "train", "--data", "counts.npz", "--out", "run")
 
 
 @pytest.mark.parametrize(
     "choices",
-    [("--model", "fdarn"), ("--model", "darn", "--inference", "autoregressive"), ("--estimator", "wake-sleep")],
+    [
+        ("--model", "fdarn"),
+        ("--model", "darn", "--inference", "autoregressive", "--hidden", "6"),
+        ("--estimator", "wake-sleep", "--hidden", "6"),
+    ],
 )
 def test_the_whole_family_from_the_command_line(choices, capsys):
     run("train", *TINY, *choices, "--out", "run", "--quiet")
@@ -370,23 +656,18 @@ def test_the_whole_family_from_the_command_line(choices, capsys):
     assert "test bound" in capsys.readouterr().out
 
 
-def test_a_byte_order_mark_is_not_a_header(capsys):
+def test_a_byte_order_mark_is_not_a_header():
     Path("bom.csv").write_text("\ufeff0,1\n" + "1,0\n" * 40, encoding="utf-8")
-    run("train", "--data", "bom.csv", "--hidden", "2", "--updates", "2", "--validation", "0", "--out", "run")
-    assert "37 training, 0 validation and 4 test cases" in capsys.readouterr().err
+    data = load("bom.csv")
+    assert (data.train.shape, data.test.shape) == ((37, 2), (4, 2))
 
 
-def test_the_default_threshold_does_not_overflow(capsys):
+def test_the_default_threshold_does_not_overflow():
     np.save("grey.npy", np.random.default_rng(0).integers(10, 256, (50, 4)).astype(np.uint8))
-    run(
-        "train", "--data", "grey.npy", "--binarize", "threshold", "--hidden", "2", "--updates", "2", "--validation", "0"
-    )
-    assert "at least 132" in capsys.readouterr().err
+    assert "at least 132" in load("grey.npy", binarize="threshold").note
 
 
 def test_a_tampered_model_file_is_refused(trained, capsys, tmp_path):
-    import shutil
-
     shutil.copytree(trained, "copy")
     Path("copy/best.safetensors").write_bytes(b"\xff" * 100)
     assert "not a readable safetensors file" in refused(capsys, "evaluate", "copy")
@@ -396,20 +677,12 @@ def test_a_tampered_model_file_is_refused(trained, capsys, tmp_path):
     assert "does not fit its config" in refused(capsys, "evaluate", "copy")
 
 
-def test_progress_is_plain_lines_away_from_a_terminal_and_results_alone_on_stdout():
-    command = [sys.executable, "-m", "nvil", "train", *TINY, "--out", "run"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    labels = [line.split("  ")[0] for line in result.stdout.splitlines()]
-    assert labels == ["best factorial model", "test bound", "samples", "report", "next"]
-    assert "update 20  bound -" in result.stderr
-    assert "\x1b" not in result.stdout + result.stderr
-
-
 @pytest.mark.parametrize(
     ("command", "taught"),
     [
         ("train", "nvil train --data my.npy --binarize threshold"),
-        ("evaluate", "as in the paper, in nats a case"),
+        ("resume", "In all, those that are done included"),
+        ("evaluate", "as in the paper, in nats per case"),
         ("sample", "scipy.sparse.load_npz"),
         ("encode", "the probability that each latent is on"),
         ("data", "nvil data fetch binarized-mnist"),

@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 import nvil
-from helpers import assert_trees_close, randomised, started
+from helpers import assert_trees_close, nvil_with, randomised, started
 from nvil import exact
-from nvil.runs import ESTIMATORS as NAMED_ESTIMATORS
-from nvil.runs import MODELS as NAMED_MODELS
+from nvil.runs.config import ESTIMATORS as NAMED_ESTIMATORS
+from nvil.runs.config import MODELS as NAMED_MODELS
+from nvil.runs.config import Config
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 INFERENCE = ("factorial", "autoregressive")
 MODELS = {
-    **{name: (make, {}) for name, make in NAMED_MODELS.items()},
+    **{name: (getattr(nvil, name), {}) for name in NAMED_MODELS},
     "sbn of documents": (nvil.sbn, {"lengths": (2,)}),
     "fdarn of documents": (nvil.fdarn, {"lengths": (2,)}),
 }
@@ -44,9 +45,9 @@ def sleep_gradient(pair, x):
 
 # each named estimator, in a form whose expectation is known exactly, and that expectation
 ESTIMATORS = {
-    "nvil": (nvil.nvil(order="strict", normalisation=False, units=3), bound_gradient),
-    "reinforce": (nvil.reinforce(), bound_gradient),
-    "wake-sleep": (nvil.wake_sleep(), sleep_gradient),
+    "nvil": (nvil_with(order="strict", normalisation=False, units=3), bound_gradient),
+    "reinforce": (nvil.estimators.reinforce(), bound_gradient),
+    "wake-sleep": (nvil.estimators.wake_sleep(), sleep_gradient),
 }
 
 
@@ -56,7 +57,7 @@ def make_pair(model, inference, hidden, seed=0):
 
 
 def test_every_named_estimator_is_tested():
-    assert ESTIMATORS.keys() == NAMED_ESTIMATORS.keys()
+    assert set(NAMED_ESTIMATORS) == ESTIMATORS.keys()
 
 
 @pytest.mark.parametrize("hidden", HIDDEN)
@@ -96,8 +97,8 @@ def test_the_expected_gradient_is_exact(model, inference, estimator):
 def test_wake_sleep_with_more_cases_and_samples(cases, samples):
     pair = randomised(nvil.sbn(2, (1,), mean=np.array([0.2, 0.5])), 0)
     x = jnp.asarray(pair.model.visible_support()[1 : 1 + cases])
-    params, state = started(nvil.wake_sleep(samples=samples), pair, x)
-    result = exact.gradient_moments(nvil.wake_sleep(samples=samples), params, x, state)
+    params, state = started(nvil.estimators.wake_sleep(samples=samples), pair, x)
+    result = exact.gradient_moments(nvil.estimators.wake_sleep(samples=samples), params, x, state)
     assert_trees_close((result.mean.model, result.mean.inference), sleep_gradient(pair, x))
 
 
@@ -119,8 +120,11 @@ def test_the_family_learns(model, inference, estimator):
         *_, report = nvil.fit(
             pair,
             data,
-            estimator=NAMED_ESTIMATORS[estimator](),
-            optimiser=nvil.optimisers.adam(0.02, inference_ratio=1.0),
+            nvil.Learner(
+                Config(estimator=estimator).resolved().build_learner().estimator,
+                nvil.optimisers.adam(0.02),
+                batch_size=20,
+            ),
             updates=600,
             report_every=600,
             validation=10,

@@ -20,12 +20,12 @@ from sklearn.datasets import dump_svmlight_file
 
 import nvil
 from nvil import UsageError
-from nvil.data import Choices, load, load_cases, save_matrix
+from nvil.data import Choices, Grey, SparseRows, load, load_cases, save_matrix
 from nvil.data.corpora import lewis_tokens, reuters_stories
 from nvil.data.matrices import write_documents
 from nvil.data.readers import READ_ERRORS, read
 from nvil.data.registry import NAMED, prepare_newsgroups, prepare_reuters
-from nvil.rows import Grey, SparseRows, column_sums, dense_blocks, row_sums
+from nvil.rows import as_rows, dense_blocks
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data is not on this machine")
@@ -188,17 +188,17 @@ def test_what_is_inferred_is_said():
         (
             counts(),
             {},
-            "--binarize threshold or --binarize stochastic, or, if they are word counts, say --values counts",
+            '`binarize="threshold"` or `binarize="stochastic"`, or, if they are word counts, say `values="counts"`',
         ),
-        (bits() / 2, {}, "--binarize threshold or --binarize stochastic."),
-        (scipy.sparse.csr_array(bits()), {}, r"say --values binary .* or --values counts"),
+        (bits() / 2, {}, '`binarize="threshold"` or `binarize="stochastic"`.'),
+        (scipy.sparse.csr_array(bits()), {}, 'say `values="binary"` .* or `values="counts"`'),
         (counts() - 1, {"binarize": "stochastic"}, "values from -1"),
         (counts() - 1, {"values": "counts"}, "whole numbers from 0 up"),
         (counts() + 0.5, {"values": "counts"}, "whole numbers from 0 up"),
         (np.zeros((30, 3)), {"values": "counts"}, "is empty"),
         (bits(1), {}, "a single case"),
-        (bits(), {"threshold": 3.0}, "--threshold needs --binarize threshold"),
-        (bits(), {"white": 3.0}, "--white needs --binarize stochastic"),
+        (bits(), {"threshold": 3.0}, '`threshold` needs `binarize="threshold"`'),
+        (bits(), {"white": 3.0}, '`white` needs `binarize="stochastic"`'),
         (bits(), {"values": "count"}, "did you mean 'counts'"),
         (bits(), {"binarize": "stochastik"}, "did you mean 'stochastic'"),
         (bits(), {"values": "counts", "binarize": "threshold"}, "do not go together"),
@@ -225,7 +225,7 @@ def test_arrays_frames_matrices_and_lists_are_data_too():
     assert (given_test.train.shape, given_test.test.shape) == ((30, 16), (5, 16))
     with pytest.raises(UsageError, match="same number of them in every case"):
         load([[0, 1], [1, "a", None]])
-    with pytest.raises(UsageError, match="One case a row"):
+    with pytest.raises(UsageError, match="must have one case per row"):
         load(np.zeros(3))
     for odd in ([["a", "b"], ["c", "d"]], np.zeros((3, 3), complex)):
         with pytest.raises(UsageError, match="numbers are needed"):
@@ -239,7 +239,7 @@ def test_grey_levels_are_binarized_anew_at_every_draw_and_once_for_the_test():
     grey = np.tile(np.asarray([0, 51, 255], np.uint8), (500, 1))
     data = load(grey, binarize="stochastic", white=255.0)
     assert isinstance(data.train, Grey)
-    rows = nvil.rows.on_device(data.train)
+    rows = data.train.on_device()
     picked = jax.numpy.arange(450)
     one, two = (np.asarray(rows.take(picked, jax.random.key(seed))) for seed in (0, 1))
     assert not np.array_equal(one, two)
@@ -250,7 +250,7 @@ def test_grey_levels_are_binarized_anew_at_every_draw_and_once_for_the_test():
         rate = draw[:, 1].mean()
         assert abs(rate - 0.2) / np.sqrt(0.16 / len(draw)) < 5
     np.testing.assert_array_equal(data.test, load(grey, binarize="stochastic", white=255.0).test)
-    np.testing.assert_allclose(nvil.rows.mean_row(data.train), [0, 0.2, 1])
+    np.testing.assert_allclose(data.train.mean(), [0, 0.2, 1])
 
 
 def test_new_cases_are_made_what_the_training_cases_were():
@@ -270,7 +270,7 @@ def test_new_cases_are_made_what_the_training_cases_were():
 def test_svmlight_counts_from_one_unless_told():
     matrix = counts()
     dump_svmlight_file(matrix, np.zeros(30), "zero.svm", zero_based=True)
-    with pytest.raises(UsageError, match="say --first-index 0"):
+    with pytest.raises(UsageError, match="say `first_index=0`"):
         load("zero.svm")
     np.testing.assert_array_equal(all_of("zero.svm", first_index=0), matrix)
     # a narrower file is as wide as the model expects
@@ -343,8 +343,8 @@ def test_a_matrix_on_disk_is_mapped_and_split_without_a_copy():
     rest = [i for i in range(200) if i not in (3, 5)]
     np.testing.assert_array_equal(dense(data.train), matrix.toarray()[rest])
     np.testing.assert_array_equal(dense(data.test), matrix.toarray()[[3, 5]])
-    np.testing.assert_array_equal(row_sums(data.test), matrix.toarray()[[3, 5]].sum(1))
-    np.testing.assert_array_equal(column_sums(data.train), matrix.toarray()[rest].sum(0))
+    np.testing.assert_array_equal(as_rows(data.test).row_sums(), matrix.toarray()[[3, 5]].sum(1))
+    np.testing.assert_array_equal(as_rows(data.train).column_sums(), matrix.toarray()[rest].sum(0))
     with pytest.raises(UsageError, match="not an empty folder"):
         save_matrix("matrix", matrix, ["w"] * 7)
     with pytest.raises(UsageError, match="among the 200 rows"):
@@ -386,7 +386,7 @@ def test_the_token_files_of_rcv1():
     together = np.concatenate([dense(contents.splits["train"]), dense(contents.splits["test"])])
     assert sorted(together.tolist()) == sorted([[3, 1, 1], [0, 1, 0], [0, 0, 0], [3, 1, 1], [0, 1, 1], [0, 0, 0]])
     Path("bad.dat").write_bytes(b"recov\n" + TOKENS)
-    with pytest.raises(UsageError, match="line 1: a document should begin"):
+    with pytest.raises(UsageError, match="line 1: a document must begin"):
         list(lewis_tokens([Path("bad.dat")]))
 
 
@@ -450,7 +450,7 @@ def ends_well(name, content):
         message = str(error)
     else:
         assert data.train.shape[0] + data.test.shape[0] >= 2
-        assert np.all(np.isfinite(column_sums(data.train)))
+        assert np.all(np.isfinite(as_rows(data.train).column_sums()))
         return
     assert "\n" not in message.strip()
 
@@ -540,10 +540,12 @@ def test_errors_of_the_libraries_are_known():
 def test_the_prepared_newsgroups():
     data = load(SHARED / "20news_nvdm2000.npz")
     assert (data.train.shape, data.test.shape) == ((11_268, 2000), (7505, 2000))
-    np.testing.assert_allclose([row_sums(data.train).mean(), row_sums(data.test).mean()], [100.2, 96.1], atol=0.05)
+    np.testing.assert_allclose(
+        [as_rows(data.train).row_sums().mean(), as_rows(data.test).row_sums().mean()], [100.2, 96.1], atol=0.05
+    )
     data = load(SHARED / "20news_porter2000.npz")
     assert (data.train.shape, data.test.shape) == ((11_314, 2000), (7532, 2000))
-    assert [int(np.sum(row_sums(part) == 0)) for part in (data.train, data.test)] == [24, 23]
+    assert [int(np.sum(as_rows(part).row_sums() == 0)) for part in (data.train, data.test)] == [24, 23]
 
 
 @needs_shared
@@ -563,7 +565,7 @@ def test_the_raw_digits_of_mnist(monkeypatch):
     data = load("mnist")
     assert (data.train.shape, data.test.shape, data.image) == ((60_000, 784), (10_000, 784), (28, 28))
     assert data.choices.binarize == "stochastic"
-    np.testing.assert_allclose(column_sums(data.train).sum() / 60_000 / 784, 0.1307, atol=5e-5)
+    np.testing.assert_allclose(as_rows(data.train).column_sums().sum() / 60_000 / 784, 0.1307, atol=5e-5)
     assert not NAMED["fashion-mnist"].here()  # the files of MNIST by the same names are not its own
     assert load("mnist", binarize="threshold").choices.threshold == 127.5
 

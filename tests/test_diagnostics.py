@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import nvil
-from helpers import VISIBLE, random_cases, randomised, started
-from nvil import diagnostics, exact, optimisers, signals
+from helpers import VISIBLE, nvil_with, random_cases, randomised, started
+from nvil import diagnostics, exact, signals
 from nvil.contracts import trained
 from nvil.estimators.samples import sample_latents
-from nvil.training import minibatch, start
+from nvil.rows import as_rows
 
 MAKES = {
     "factorial": (nvil.sbn, "factorial", (3,)),
@@ -103,15 +103,15 @@ class Fixed:
 def test_signal_variance_of_a_case_worked_by_hand():
     """Signals 1 and 3; a baseline of 1 leaves 0 and 2; c = 0.8 * 2 + 0.2 * 1 = 1.8; v = 0.8 * 5 + 0.2 * 1 = 4.2."""
     x = jnp.array([[1.0, 0.0], [3.0, 0.0]])
-    estimator = nvil.nvil(units=1)
+    estimator = nvil_with(units=1)
     hidden = nvil.layers.Affine(jnp.zeros((1, 1)), jnp.zeros(1))
     output = nvil.layers.Affine(jnp.zeros((1, 1)), jnp.ones(1))
     params = nvil.Parameters(Fixed(), Fixed(), (((hidden, output),), None, None))
     state = (None, jnp.array([2.0]), jnp.array([5.0]))
-    power = diagnostics.signal_variance(estimator, jnp.zeros((1, 2, 1)), params, x, state)
-    assert list(power) == ["raw", "InputDependentBaseline", "RunningMean", "VarianceNormalisation"]
+    variances = estimator.signal_variances(jnp.zeros((1, 2, 1)), params, x, state)
+    assert estimator.signal_names() == ("raw", "InputDependentBaseline", "RunningMean", "VarianceNormalisation")
     desired = [1, 1, 1, 1 / 4.2]  # a constant takes none of it away
-    np.testing.assert_allclose([float(value[0]) for value in power.values()], desired, rtol=1e-6)
+    np.testing.assert_allclose([float(value[0]) for value in variances], desired, rtol=1e-6)
 
 
 def test_signal_to_noise_of_a_case_worked_by_hand():
@@ -123,39 +123,39 @@ def test_signal_to_noise_of_a_case_worked_by_hand():
 
 @pytest.fixture(scope="module")
 def state():
-    data = jnp.asarray(np.random.default_rng(0).integers(0, 2, (50, VISIBLE)))
-    settings = {"estimator": nvil.nvil(units=2), "batch_size": 4}
+    rows = as_rows(np.random.default_rng(0).integers(0, 2, (50, VISIBLE))).on_device()
+    learner = nvil.Learner(nvil_with(units=2), batch_size=4)
     pair = randomised(nvil.sbn(VISIBLE, (3, 2)), seed=0)
-    return start(pair, data, optimiser=optimisers.adam(), seed=0, **settings), data, settings
+    return learner.init(pair, rows), rows, learner
 
 
 def test_diagnostics_are_those_of_minibatches_one_by_one(state):
     """The compiled scan against plain loops over the same minibatches and draws."""
-    state, data, settings = state
-    found = diagnostics.diagnose(state, data, **settings)
-    assert found == diagnostics.diagnose(state, data, **settings)
+    state, rows, learner = state
+    found = learner.diagnose(state, rows)
+    assert found == learner.diagnose(state, rows)
     key = jax.random.fold_in(jax.random.fold_in(state.key, np.uint32(2**32 - 1)), state.step)
-    estimator, pair = settings["estimator"], state.params.pair
+    estimator, pair = learner.estimator, state.params.pair
 
     @jax.jit
     def one(own):
-        data_key, draw_key, _ = jax.random.split(own, 3)
-        x = minibatch(data_key, data, settings["batch_size"])
+        data_key, draw_key, latent_key = jax.random.split(own, 3)
+        x = rows.minibatch(data_key, learner.batch_size)
         draws = sample_latents(draw_key, pair, x, 1)
         given, _, _ = estimator.gradients_from(draws, state.params, x, state.estimator)
         flat = [jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(trained(group))]) for group in given]
-        h = tuple(value[0] for value in draws)
+        h = pair.inference.sample(latent_key, x)
         units = [layer.mean(axis=0) for layer in diagnostics.unit_kl_given(pair, x, h)]
-        power = diagnostics.signal_variance(estimator, draws, state.params, x, state.estimator)
-        return flat, power, diagnostics.layer_kl(pair, x, h), units
+        variances = estimator.signal_variances(draws, state.params, x, state.estimator)
+        return flat, variances, diagnostics.layer_kl(pair, x, h), units
 
     looks = [one(own) for own in jax.random.split(key, diagnostics.MINIBATCHES)]
-    gradients, powers, terms, units = zip(*looks, strict=True)
+    gradients, variances, terms, units = zip(*looks, strict=True)
     np.testing.assert_allclose(found.kl, np.mean(terms, axis=0), rtol=1e-5)
     shares = [np.mean(np.mean(layer, axis=0) > 0.01) for layer in zip(*units, strict=True)]
     np.testing.assert_allclose(found.units_in_use, shares)
-    for name in found.signal_variance:
-        np.testing.assert_allclose(found.signal_variance[name], np.mean([p[name] for p in powers], axis=0), rtol=1e-5)
+    for got, each in zip(found.signal_variance.values(), zip(*variances, strict=True), strict=True):
+        np.testing.assert_allclose(got, np.mean(each, axis=0), rtol=1e-5)
     for i, name in enumerate(("model", "inference", "baselines")):
         draws = np.stack([gradient[i] for gradient in gradients]).astype(float)
         variance = draws.var(axis=0, ddof=1).sum()
@@ -165,7 +165,7 @@ def test_diagnostics_are_those_of_minibatches_one_by_one(state):
 
 def test_a_unit_that_says_nothing_is_not_in_use(state):
     """Where Q's unit has the prior's logit whatever it sees, its divergence is zero."""
-    state, data, settings = state
+    state, rows, learner = state
     pair = nvil.sbn(VISIBLE, (4,))
     q, p = pair.inference.layers[0].logits, pair.model.layers[1].logits
     bias = jnp.array([0.3, -1.0, 2.0, 0.0])
@@ -173,30 +173,24 @@ def test_a_unit_that_says_nothing_is_not_in_use(state):
     object.__setattr__(q, "weights", jnp.ones_like(q.weights) * quiet)
     for logits in (q, p):
         object.__setattr__(logits, "bias", bias)
-    fresh = start(pair, data, optimiser=optimisers.adam(), seed=0, **settings)
-    assert diagnostics.diagnose(fresh, data, **settings).units_in_use == [0.5]
+    assert learner.diagnose(learner.init(pair, rows), rows).units_in_use == [0.5]
 
 
 def test_other_estimators_and_networks(state):
-    state, data, settings = state
-    asleep = {**settings, "estimator": nvil.wake_sleep()}
-    found = diagnostics.diagnose(
-        start(state.params.pair, data, optimiser=optimisers.adam(), seed=0, **asleep), data, **asleep
-    )
+    state, rows, _ = state
+    asleep = nvil.Learner(nvil.estimators.wake_sleep(), batch_size=4)
+    found = asleep.diagnose(asleep.init(state.params.pair, rows), rows)
     assert found.signal_variance is None
     assert set(found.gradient_snr) == {"model", "inference"}
     assert len(found.kl) == 2
     assert not diagnostics.has_binary_layers(nvil.Pair(Fixed(), Fixed()))
-    bare = nvil.reinforce()
-    assert diagnostics.signal_names(bare) == ["raw"]
-    assert diagnostics.signal_names(nvil.estimators.NVIL(signals.RunningMean())) == ["raw", "RunningMean"]
+    assert nvil.estimators.reinforce().signal_names() == ("raw",)
 
 
 def test_names_of_a_chain_stay_apart(float64):
-    chain = signals.Chain((signals.RunningMean(), signals.RunningMean()))
-    estimator = nvil.estimators.NVIL(chain)
+    estimator = nvil.estimators.nvil(signals.running_mean(), signals.running_mean())
+    assert estimator.signal_names() == ("raw", "RunningMean", "RunningMean 2")
     pair, x = randomised(nvil.sbn(VISIBLE, (2,)), seed=0), random_cases(3)
     params, state = started(estimator, pair, x)
     draws = sample_latents(jax.random.key(0), pair, x, 1)
-    power = diagnostics.signal_variance(estimator, draws, params, x, state)
-    assert list(power) == ["raw", "RunningMean", "RunningMean 2"]
+    assert len(estimator.signal_variances(draws, params, x, state)) == 3

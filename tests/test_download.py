@@ -54,7 +54,7 @@ def server(tmp_path, monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.requests = []
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         server.address = f"http://127.0.0.1:{server.server_port}"
         yield server
         server.shutdown()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nvil
-from helpers import assert_trees_close, random_cases, random_pair, scaled, started
+from helpers import assert_trees_close, nvil_with, random_cases, random_pair, scaled, started
 from nvil import exact, signals
 from nvil.estimators.samples import log_probs
 
@@ -37,7 +37,7 @@ def test_strict_order_is_unbiased(layers, cases, samples):
     if layers == 3 and cases * samples > 3:
         cases, samples = 1, 3  # 16 states to the power of 3
     pair = random_pair(layers)
-    estimator = nvil.nvil(order="strict", normalisation=False, samples=samples, units=3)
+    estimator = nvil_with(order="strict", normalisation=False, samples=samples, units=3)
     result, _ = moments(estimator, pair, cases)
     assert_trees_close((result.mean.model, result.mean.inference), exact_gradient(pair, cases))
 
@@ -47,7 +47,7 @@ def test_strict_order_is_unbiased(layers, cases, samples):
 )
 def test_each_technique_alone_leaves_the_estimator_unbiased(off):
     pair = random_pair(2)
-    estimator = nvil.nvil(order="strict", units=3, normalisation=False, **dict.fromkeys(off, False))
+    estimator = nvil_with(order="strict", units=3, normalisation=False, **dict.fromkeys(off, False))
     result, _ = moments(estimator, pair, cases=2)
     assert_trees_close((result.mean.model, result.mean.inference), exact_gradient(pair, 2))
 
@@ -55,21 +55,22 @@ def test_each_technique_alone_leaves_the_estimator_unbiased(off):
 @pytest.mark.parametrize("layers", LAYERS)
 def test_reinforce_is_unbiased(layers):
     pair = random_pair(layers)
-    result, _ = moments(nvil.reinforce(samples=2), pair, cases=1)
+    result, _ = moments(nvil.estimators.reinforce(samples=2), pair, cases=1)
     assert_trees_close((result.mean.model, result.mean.inference), exact_gradient(pair, 1))
 
 
 def test_reinforce_is_nvil_with_every_technique_off():
-    off = nvil.nvil(**dict.fromkeys(TECHNIQUES, False))
-    assert nvil.reinforce() == off
-    assert nvil.reinforce() != nvil.nvil()
+    off = nvil_with(**dict.fromkeys(TECHNIQUES, False))
+    assert nvil.estimators.reinforce() == off
+    assert nvil.estimators.reinforce() != nvil.estimators.nvil()
+    assert nvil_with() == nvil.estimators.nvil()
 
 
 @pytest.mark.parametrize(("cases", "samples"), BATCHES)
 @pytest.mark.parametrize("layers", LAYERS)
 def test_strict_order_with_normalisation_scales_each_layer(layers, cases, samples):
     pair = random_pair(layers)
-    estimator = nvil.nvil(order="strict", samples=samples, units=3)
+    estimator = nvil_with(order="strict", samples=samples, units=3)
     result, state = moments(estimator, pair, cases)
     desired = exact_gradient(pair, cases)
     assert_trees_close(result.mean.model, desired.model)
@@ -83,17 +84,60 @@ def test_strict_order_with_normalisation_scales_each_layer(layers, cases, sample
 @pytest.mark.parametrize("layers", LAYERS)
 def test_papers_order_shrinks_the_inference_gradient_by_a_fifth_over_n(layers, cases, samples):
     pair = random_pair(layers)
-    estimator = nvil.nvil(normalisation=False, samples=samples, units=3)
+    estimator = nvil_with(normalisation=False, samples=samples, units=3)
     result, _ = moments(estimator, pair, cases)
     desired = exact_gradient(pair, cases)
     assert_trees_close(result.mean.model, desired.model)
     assert_trees_close(result.mean.inference, scaled(desired.inference, 1 - 0.2 / (cases * samples)))
 
 
+@pytest.mark.parametrize(("layers", "cases", "samples"), [(1, 2, 2), (2, 1, 2), (2, 1, 3), (3, 1, 2)])
+@pytest.mark.parametrize("local", [True, False])
+def test_a_leave_one_out_baseline_is_unbiased(layers, cases, samples, local):
+    """The other samples of a case are independent of it, in every layer's signal."""
+    pair = random_pair(layers)
+    estimator = nvil.estimators.nvil(signals.leave_one_out(), samples=samples, local=local)
+    result, _ = moments(estimator, pair, cases)
+    assert_trees_close((result.mean.model, result.mean.inference), exact_gradient(pair, cases))
+
+
+def test_leave_one_out_needs_two_samples():
+    with pytest.raises(nvil.UsageError, match="at least 2 samples per case"):
+        nvil.estimators.nvil(signals.leave_one_out())
+
+
+@pytest.mark.parametrize(
+    "without",
+    [("baseline",), ("running-mean",), ("normalisation",), ("local-signals",), ("baseline", "normalisation")],
+)
+def test_the_command_line_s_ablations_are_these_estimators(without):
+    """`nvil train --without ...` gives just the estimators that are proven here."""
+    off = {"baseline": "baseline", "running-mean": "running_mean", "normalisation": "normalisation"}
+    off = {**off, "local-signals": "local"}
+    for order, decay, units in (("paper", 0.8, 100), ("strict", 0.5, 3)):
+        config = nvil.Config(without=without, order=order, decay=decay, baseline_units=units)
+        desired = nvil_with(order=order, decay=decay, units=units, **{off[name]: False for name in without})
+        assert config.resolved().build_learner().estimator == desired
+
+
+def test_without_everything_is_reinforce():
+    every = ("baseline", "running-mean", "normalisation", "local-signals")
+    assert nvil.Config(without=every).resolved().build_learner().estimator == nvil.estimators.reinforce()
+
+
+def test_the_global_signal_has_one_baseline_on_x_and_one_of_each_statistic():
+    pair, x = random_pair(3), random_cases(2)
+    baselines, state = nvil_with(local=False, units=3).init(jax.random.key(0), pair, x)
+    ((hidden, _),), _, _ = baselines
+    assert hidden.weights.shape == (x.shape[1], 3)
+    assert state[1].shape == state[2].shape == (1,)
+
+
 @pytest.mark.parametrize("layers", [2, 3])
 def test_local_and_global_signals_have_equal_expectation(layers):
     pair = random_pair(layers)
-    both = [moments(nvil.nvil(order="strict", local=local, units=3), pair, 1)[0].mean for local in (True, False)]
+    estimators = (nvil_with(order="strict", normalisation=False, local=local, units=3) for local in (True, False))
+    both = [moments(estimator, pair, 1)[0].mean for estimator in estimators]
     assert_trees_close(both[0].inference, both[1].inference)
     assert_trees_close(both[0].model, both[1].model)
 
@@ -101,7 +145,7 @@ def test_local_and_global_signals_have_equal_expectation(layers):
 def test_baseline_gradient_is_that_of_the_squared_centred_signal():
     """Delta psi = sum l grad C is downhill on half the squared centred signal (Section 2.3.1)."""
     pair, x = random_pair(2), random_cases(2)
-    estimator = nvil.nvil(order="strict", normalisation=False, units=3)
+    estimator = nvil_with(order="strict", normalisation=False, units=3)
     params, state = started(estimator, pair, x)
     h = jax.jit(estimator.sample)(jax.random.key(3), pair, x)
 
@@ -119,11 +163,11 @@ def test_variance_falls_as_techniques_are_added():
     """By enumeration, with baselines fitted for a while, in the strict order: but for the last, all have one mean."""
     pair, x = scaled(random_pair(2), 2.0), random_cases(2, seed=4)
     ladder = [
-        nvil.reinforce(),
-        nvil.nvil(local=False, baseline=False, normalisation=False, order="strict"),
-        nvil.nvil(local=False, normalisation=False, units=5, order="strict"),
-        nvil.nvil(normalisation=False, units=5, order="strict"),
-        nvil.nvil(units=5, order="strict"),
+        nvil.estimators.reinforce(),
+        nvil_with(local=False, baseline=False, normalisation=False, order="strict"),
+        nvil_with(local=False, normalisation=False, units=5, order="strict"),
+        nvil_with(normalisation=False, units=5, order="strict"),
+        nvil_with(units=5, order="strict"),
     ]
     variances = [total_variance(estimator, pair, x) for estimator in ladder]
     assert all(after < before for before, after in itertools.pairwise(variances)), variances
@@ -149,7 +193,7 @@ def total_variance(estimator, pair, x):
 
 def test_info_reports_the_raw_bound():
     pair, x = random_pair(2), random_cases(4)
-    estimator = nvil.nvil(samples=3)
+    estimator = nvil_with(samples=3)
     params, state = started(estimator, pair, x)
     h = jax.jit(estimator.sample)(jax.random.key(1), pair, x)
     _, _, info = jax.jit(estimator.gradients_from)(h, params, x, state)
@@ -162,4 +206,4 @@ def test_info_reports_the_raw_bound():
 
 def test_local_signals_need_a_term_for_every_layer():
     with pytest.raises(nvil.UsageError, match="need 3 terms"):
-        signals.local_signals(jnp.zeros((4, 2)), jnp.zeros((4, 2)))
+        signals.local_signals(jnp.zeros((1, 4, 2)), jnp.zeros((1, 4, 2)))

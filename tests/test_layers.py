@@ -12,7 +12,7 @@ import nvil
 from helpers import randomised
 from nvil import exact
 from nvil.layers import AutoregressiveBernoulli, Multinomial, affine, sample_in_blocks
-from nvil.rows import on_device
+from nvil.rows import as_rows
 
 pytestmark = pytest.mark.usefixtures("float64")
 LEVEL = 1e-4  # chi-square tests fail by chance once in ten thousand seeds; the seeds are fixed
@@ -105,10 +105,10 @@ def test_multinomial_log_prob_leaves_the_coefficient_out():
 @pytest.mark.parametrize("density", [0.0, 0.3])
 def test_sparse_rows_are_the_dense_ones(density):
     matrix = scipy.sparse.random_array((20, 7), density=density, rng=np.random.default_rng(0)).tocsr()
-    rows = on_device(matrix)
+    rows = as_rows(matrix).on_device()
     assert rows.shape == (20, 7)
     picked = jnp.asarray([3, 19, 0, 3])
-    np.testing.assert_array_equal(rows.take(picked), matrix.toarray()[np.asarray(picked)])
+    np.testing.assert_array_equal(rows.take(picked, jax.random.key(0)), matrix.toarray()[np.asarray(picked)])
 
 
 def test_training_on_sparse_counts_is_training_on_dense_ones():

@@ -129,7 +129,12 @@ def test_visible_biases_start_at_the_logit_of_the_mean():
 
 @pytest.mark.parametrize(
     ("visible", "hidden", "message"),
-    [(3, (), "at least one hidden layer"), (3, (0,), "size 0"), (3, (2, -1), "size -1"), (0, (2,), "size 0")],
+    [
+        (3, (), "at least one hidden layer"),
+        (3, (0,), "at least 1, got 0"),
+        (3, (2, -1), "at least 1, got -1"),
+        (0, (2,), "at least 1, got 0"),
+    ],
 )
 def test_impossible_sizes_are_refused(visible, hidden, message):
     with pytest.raises(nvil.UsageError, match=message):

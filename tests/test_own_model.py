@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nvil
-from helpers import assert_trees_close, random_cases, randomised
+from helpers import assert_trees_close, nvil_with, random_cases, randomised
 from nvil import exact
 
 
@@ -132,7 +132,7 @@ def skip_net():
 @pytest.mark.parametrize("samples", [1, 2])
 def test_the_estimator_is_unbiased_for_models_of_ones_own(make, local, samples):
     pair, x = randomised(make(), 1), random_cases(1)
-    estimator = nvil.nvil(order="strict", normalisation=False, local=local, samples=samples, units=3)
+    estimator = nvil_with(order="strict", normalisation=False, local=local, samples=samples, units=3)
     baselines, state = eqx.filter_jit(estimator.init)(jax.random.key(0), pair, x)
     params = nvil.Parameters(*pair, randomised(baselines, 2))
     result = exact.gradient_moments(estimator, params, x, state)
@@ -144,7 +144,8 @@ def test_a_mixture_learns_its_components():
     patterns = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 0, 1]], np.uint8)
     data = np.repeat(patterns, 100, axis=0)
     pair = randomised(mixture(3, 5), 0)
-    *_, report = nvil.fit(pair, data, updates=3000, optimiser=nvil.optimisers.adam(0.02, inference_ratio=0.2))
+    learner = nvil.Learner(optimiser=nvil.optimisers.adam(0.02, inference_ratio=0.2), batch_size=20)
+    *_, report = nvil.fit(pair, data, learner, updates=3000)
     x = jnp.asarray(patterns, float)
     log_likelihood = exact.log_likelihood(report.best.pair.model, x, pair.inference.support())
     assert float(jnp.mean(log_likelihood)) > -1.3  # -log 3 = -1.10 at best, factorial -3.08

@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-import tyro
 from matplotlib.figure import Figure
 
-from nvil import UsageError, training
+from nvil import UsageError
 from nvil.cli import main
 from nvil.data import Choices, Dataset
-from nvil.report import Contents, figures, page, write_comparison, write_report
-from nvil.rows import as_rows, mean_row
-from nvil.runs import Config, Run
+from nvil.report import Summary, figures, page, write_comparison, write_report
+from nvil.rows import as_rows
+from nvil.runs import Config, Run, checkpoints
+from nvil.training import Best
 
 HOSTILE = "<script>alert('x')</script> & \"$\\frac{1\" \x1b[31m"
 VOID = {"meta", "img", "br", "link"}
@@ -53,9 +53,9 @@ def line(updates, bound, layers=1, **more):
 
 def make(folder, config, dataset, lines):
     """A run with untrained parameters and the given reports: nothing is compiled for it."""
-    run = Run.create(folder, config, dataset)
-    run.write_config(dataset.vocabulary)
-    run.save_best(training.Best(run.build(mean_row(dataset.train)), -1.0, 1))
+    run = Run.from_config(folder, config, dataset)
+    run.write_config()
+    checkpoints.save_best(folder, Best(run.prepare().pair, -1.0, 1), run.made_with["version"])
     text = "".join(f"{each if isinstance(each, str) else json.dumps(each)}\n" for each in lines)
     (folder / "metrics.jsonl").write_text(text)
     return run
@@ -176,8 +176,8 @@ def test_the_numbers_on_the_page(trained, pages, capsys):
     assert "297 test cases, 10 samples" in text
     assert "\u221225.20" in text  # the best factorial model
     assert "x 64 &lt;- h1 6 &lt;- h2 4" in text
-    assert "1,480 training, 20 validation and 297 test cases of 64 binary variables" in text
-    assert trained.fingerprint in text
+    assert "1,480 training, 20 validation and 297 test cases of 64 variables" in text
+    assert trained.facts.fingerprint in text
     bounds = [json.loads(each) for each in (trained.folder / "metrics.jsonl").read_text().splitlines()]
     best = max(bounds, key=lambda each: each["validation_bound"])
     assert f"at update {best['updates']:,}" in text
@@ -185,11 +185,33 @@ def test_the_numbers_on_the_page(trained, pages, capsys):
     assert text.count("data:image/png") == 3  # samples, reconstructions, weights
 
 
-def test_the_command_makes_the_same_config(trained):
-    config = trained.config
-    words = shlex.split(" ".join(page.command(config)))
+def test_the_command_makes_the_same_config(trained, pages, monkeypatch):
+    shown = re.search(r"<pre><code>(.*?)</code></pre>", pages["image"])
+    assert shown is not None
+    words = shlex.split(html.unescape(re.sub(r"<.*?>", "", shown[1])))
     assert words[:2] == ["nvil", "train"]
-    assert tyro.cli(Config, args=words[2:], config=(tyro.conf.FlagCreatePairsOff,)) == config
+    odd = Config(
+        hidden=(7, 3),
+        latent_bias=(-4.0, -1.5),
+        without=("baseline", "local-signals"),
+        schedule="cosine",
+        average=0.1,
+        clip=5.0,
+        learning_rate=1e-5,
+        validation=0,
+    ).resolved()
+    others = shlex.split(" ".join(dataclasses.replace(trained, config=odd).command(all=True)))
+    made = []
+
+    def noted(folder, config, dataset):
+        made.append(config)
+        raise UsageError("enough")
+
+    monkeypatch.setattr(Run, "from_config", noted)
+    for command in (words, others):
+        with pytest.raises(SystemExit):
+            main(command[1:])
+    assert made == [trained.config, odd]
 
 
 def test_what_a_run_does_not_have_is_left_out(pages):
@@ -221,9 +243,9 @@ def test_a_comparison_says_what_differs(trained, pages, tmp_path):
     assert all(model in text for model in ("fDARN", "DARN", "SBN"))
     config = Config(hidden=(2,), validation=2)
     same = [make(tmp_path / f"{seed}", dataclasses.replace(config, seed=seed), bits(9), []) for seed in (0, 1)]
-    table = page._differences([Contents(run) for run in same]).body
+    table = page._differences([Summary(run) for run in same]).body
     assert re.findall(r"<td[^>]*>(.*?)</td>", table) == ["seed", "0", "1"]
-    assert "the same config" in page._differences([Contents(same[0])] * 2).body
+    assert "the same config" in page._differences([Summary(same[0])] * 2).body
 
 
 def test_without_data_or_parameters_the_page_says_so(tmp_path):
@@ -246,7 +268,7 @@ def test_a_page_is_no_reason_to_download(tmp_path, monkeypatch):
     monkeypatch.setenv("NVIL_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     run = make(tmp_path / "run", Config(data="binarized-mnist", hidden=(2,), validation=2), bits(9), [])
-    assert "nvil data fetch binarized-mnist" in Contents(run).why_no_data
+    assert "nvil data fetch binarized-mnist" in Summary(run).why_no_data
 
 
 def test_a_run_on_a_stream_has_a_page(tmp_path):
@@ -266,14 +288,14 @@ def test_figures_draw_on_given_axes(trained):
     np.testing.assert_array_equal(minibatches.get_xydata(), [[each["updates"], each["bound"]] for each in reports])
     np.testing.assert_array_equal(validation.get_ydata(), [each["validation_bound"] for each in reports])
     assert best.get_ydata() == [max(each["validation_bound"] for each in reports)]
-    contents = Contents(trained)
+    summary = Summary(trained)
     for draw in (figures.units, figures.signal_deviation, figures.signal_mean, figures.gradient_norms):
         axes = Figure().subplots()
-        draw(contents, axes)
+        draw(summary, axes)
         assert axes.lines
     for draw in (figures.samples, figures.reconstructions, figures.weights):
         axes = Figure().subplots()
-        draw(contents, axes)
+        draw(summary, axes)
         assert axes.images
 
 
@@ -292,7 +314,7 @@ def test_figures_refuse_what_is_not_there(tmp_path):
     [
         ([], "at least one run"),
         (["nowhere"], "There is no run nowhere"),
-        (["{run}", "--out", "page.txt"], "should end in .html"),
+        (["{run}", "--out", "page.txt"], "must end in .html"),
     ],
 )
 def test_mistakes_get_a_sentence(trained, capsys, monkeypatch, tmp_path, arguments, sentence):

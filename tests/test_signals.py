@@ -23,10 +23,10 @@ def signal(seed=0, layers=2):
 
 
 def test_local_signals_keep_all_terms_from_their_layer_up():
-    log_p = jnp.asarray([1.0, 20.0, 300.0, 4000.0])  # log P(x|h1), P(h1|h2), P(h2|h3), P(h3)
-    log_q = jnp.asarray([0.5, 0.25, 0.125])
-    np.testing.assert_array_equal(local_signals(log_p, log_q), [4321 - 0.875, 4320 - 0.375, 4300 - 0.125])
-    np.testing.assert_array_equal(global_signal(log_p, log_q), [4321 - 0.875] * 3)
+    log_p = jnp.asarray([[[1.0, 20.0, 300.0, 4000.0]]])  # log P(x|h1), P(h1|h2), P(h2|h3), P(h3)
+    log_q = jnp.asarray([[[0.5, 0.25, 0.125]]])
+    np.testing.assert_array_equal(local_signals(log_p, log_q), [[[4321 - 0.875, 4320 - 0.375, 4300 - 0.125]]])
+    np.testing.assert_array_equal(global_signal(log_p, log_q), [[[4321 - 0.875]]])
 
 
 @pytest.mark.parametrize("order", ["paper", "strict"])

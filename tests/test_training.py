@@ -10,12 +10,14 @@ import optax
 import pytest
 
 import nvil
-from helpers import assert_trees_close
+from helpers import assert_trees_close, nvil_with
 from nvil import exact, optimisers
-from nvil.training import DivergedError, empty_tally, make_train_chunk, split_validation, start, train_step
+from nvil.rows import as_rows
+from nvil.training import DivergedError, empty_tally, hold_out, train_chunk
 
 DATA = (np.random.default_rng(0).random((300, 9)) < np.linspace(0.1, 0.9, 9)).astype(np.uint8)
-SETTINGS = {"estimator": nvil.nvil(units=7), "optimiser": optimisers.adam(), "batch_size": 8}
+LEARNER = nvil.Learner(nvil_with(units=7), optimisers.adam(), batch_size=8)
+ROWS = as_rows(DATA).on_device()
 
 
 def small_pair(seed=0):
@@ -45,12 +47,11 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not():
 
 @pytest.mark.parametrize("sizes", [(60,), (1, 59), (59, 1), (7, 13, 40), (1,) * 60])
 def test_a_chunk_boundary_changes_nothing(sizes):
-    state = start(small_pair(), DATA, seed=0, **SETTINGS)
-    chunk = make_train_chunk(**SETTINGS)
-    tally = empty_tally(state, jnp.asarray(DATA), **SETTINGS)
-    whole, desired = chunk(state, jnp.asarray(DATA), 60, tally)
+    state = LEARNER.init(small_pair(), ROWS)
+    tally = empty_tally(LEARNER, state, ROWS)
+    whole, desired = train_chunk(LEARNER, state, ROWS, 60, tally)
     for size in sizes:
-        state, last = chunk(state, jnp.asarray(DATA), size, tally)
+        state, last = train_chunk(LEARNER, state, ROWS, size, tally)
         tally = last.tally
     assert int(state.step) == int(tally.updates) == 60
     assert_same_bits(state, whole)
@@ -60,18 +61,17 @@ def test_a_chunk_boundary_changes_nothing(sizes):
 def test_going_on_from_a_report_gives_the_same_bits():
     whole = last(nvil.fit(small_pair(), DATA, updates=90, report_every=40))
     halfway = last(nvil.fit(small_pair(), DATA, updates=50, report_every=40))
-    resumed = list(nvil.fit(small_pair(), DATA, updates=90, report_every=40, state=halfway.state, best=halfway.best))
+    resumed = list(nvil.fit(small_pair(), DATA, updates=90, report_every=40, resume=halfway))
     assert [report.updates for report in resumed] == [80, 90]
     assert_same_bits(resumed[-1].state, whole.state)
     assert_same_bits(resumed[-1].best.pair, whole.best.pair)
 
 
 def test_the_compiled_loop_does_what_single_steps_do():
-    state = start(small_pair(), DATA, seed=0, **SETTINGS)
-    tally = empty_tally(state, jnp.asarray(DATA), **SETTINGS)
-    looped, chunk = make_train_chunk(**SETTINGS)(state, jnp.asarray(DATA), 5, tally)
+    state = LEARNER.init(small_pair(), ROWS)
+    looped, chunk = train_chunk(LEARNER, state, ROWS, 5, empty_tally(LEARNER, state, ROWS))
     bounds = []
-    step = eqx.filter_jit(lambda state: train_step(state, jnp.asarray(DATA), **SETTINGS))
+    step = eqx.filter_jit(lambda state: LEARNER.step(state, ROWS))
     for _ in range(5):
         state, info, gradients = step(state)
         bounds.append(float(info.bound))
@@ -82,11 +82,10 @@ def test_the_compiled_loop_does_what_single_steps_do():
 
 
 def test_a_step_does_not_recompile():
-    state = start(small_pair(), DATA, seed=0, **SETTINGS)
-    chunk = make_train_chunk(**SETTINGS)
-    state, first = chunk(state, jnp.asarray(DATA), 3, empty_tally(state, jnp.asarray(DATA), **SETTINGS))
+    state = LEARNER.init(small_pair(), ROWS)
+    state, first = train_chunk(LEARNER, state, ROWS, 3, empty_tally(LEARNER, state, ROWS))
     with jax.log_compiles(False), _no_compilation():
-        chunk(state, jnp.asarray(DATA), 17, first.tally)
+        train_chunk(LEARNER, state, ROWS, 17, first.tally)
 
 
 def _no_compilation():
@@ -110,7 +109,8 @@ def _no_compilation():
 def test_training_raises_the_exact_bound(optimiser):
     data = np.repeat([[1, 1, 0, 0], [0, 0, 1, 1]], 50, axis=0).astype(np.uint8)
     pair = nvil.sbn(4, (2,), mean=data.mean(0))
-    report = last(nvil.fit(pair, data, optimiser=optimiser, updates=3000, validation=20))
+    learner = nvil.Learner(optimiser=optimiser, batch_size=20)
+    report = last(nvil.fit(pair, data, learner, updates=3000, validation=20))
     latents, x = pair.inference.support(), jnp.asarray(data[[0, 99]], float)
     before, after = (
         jnp.mean(exact.bound(one, x, tuple(map(jnp.float32, latents)))) for one in (pair, report.best.pair)
@@ -132,12 +132,13 @@ def test_the_inference_network_moves_at_its_own_rate(optimiser):
 
 @pytest.mark.parametrize("optimiser", [optimisers.adam(), optax.adamw(1e-2, weight_decay=0.1)])
 def test_the_centre_does_not_move(optimiser):
-    report = last(nvil.fit(small_pair(), DATA, updates=50, optimiser=optimiser))
+    report = last(nvil.fit(small_pair(), DATA, nvil.Learner(optimiser=optimiser), updates=50))
     np.testing.assert_array_equal(report.state.params.inference.center.value, small_pair().inference.center.value)
 
 
 def test_the_best_parameters_are_those_of_the_best_validation_bound():
-    reports = list(nvil.fit(small_pair(), DATA, updates=400, report_every=20, optimiser=optimisers.adam(0.05)))
+    learner = nvil.Learner(optimiser=optimisers.adam(0.05), batch_size=20)
+    reports = list(nvil.fit(small_pair(), DATA, learner, updates=400, report_every=20))
     bounds = [report.validation_bound for report in reports]
     assert any(after < before for before, after in itertools.pairwise(bounds))  # else this test shows nothing
     assert reports[-1].best.bound == max(bounds)
@@ -153,18 +154,18 @@ def test_without_validation_the_last_parameters_are_kept():
 
 def test_validation_cases_are_held_out():
     data = np.arange(40).reshape(20, 2)
-    train, valid = split_validation(data, 5, seed=1)
+    train, valid = (rows.dense() for rows in hold_out(as_rows(data), 5, 1))
     assert len(train) == 15
     assert len(valid) == 5
     np.testing.assert_array_equal(np.sort(np.concatenate([train, valid])[:, 0]), data[:, 0])
-    assert not np.array_equal(valid, split_validation(data, 5, seed=2)[1])
+    assert not np.array_equal(valid, hold_out(as_rows(data), 5, 2)[1].dense())
 
 
 @pytest.mark.parametrize("optimiser", [optimisers.sgd(1e38), optimisers.adam(1e38)])
 def test_parameters_that_explode_stop_training_with_the_last_good_state(optimiser):
-    reports = []
+    reports, learner = [], nvil.Learner(optimiser=optimiser)
     with pytest.raises(DivergedError, match=r"by update \d+; the state of update 0 is kept") as caught:
-        reports.extend(nvil.fit(small_pair(), DATA, optimiser=optimiser, updates=100, report_every=50))
+        reports.extend(nvil.fit(small_pair(), DATA, learner, updates=100, report_every=50))
     assert not reports
     assert 1 <= caught.value.update <= 3
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(caught.value.checkpoint.state.params))
@@ -174,7 +175,7 @@ def test_parameters_that_explode_stop_training_with_the_last_good_state(optimise
     ("settings", "message"),
     [
         ({"updates": -1}, "updates"),
-        ({"batch_size": 0}, "batch_size"),
+        ({"patience": 0}, "patience"),
         ({"validation": 300}, "300 validation cases of 300"),
     ],
 )
@@ -229,3 +230,82 @@ def test_one_sample_has_a_standard_error_but_no_monte_carlo_part():
 def test_nothing_to_evaluate_is_refused(cases, samples):
     with pytest.raises(nvil.UsageError):
         nvil.evaluate(small_pair(), cases, samples=samples)
+
+
+@pytest.mark.parametrize("kind", ["constant", "cosine", "linear"])
+def test_schedules_go_from_the_rate_to_the_final_rate(kind):
+    rate = optimisers.schedule(kind, 0.1, 100, final_rate=0.02)
+    ends = [0.1, 0.1] if kind == "constant" else [0.1, 0.02]
+    values = [rate(step) if callable(rate) else rate for step in (0, 100)]
+    np.testing.assert_allclose(values, ends, rtol=1e-6)
+    assert kind == "constant" or float(rate(50)) == pytest.approx(0.06)
+    assert optimisers.schedule(kind, 0.1, 100, final_rate=0.02) is rate  # so that training compiles once
+
+
+@pytest.mark.parametrize("make", [optimisers.sgd, optimisers.adam])
+def test_a_schedule_scales_every_group(make):
+    params = nvil.Parameters({"w": jnp.zeros(2)}, {"w": jnp.zeros(2)}, {"w": jnp.zeros(2)})
+    gradients = jax.tree.map(jnp.ones_like, params)
+    optimiser = make(optimisers.schedule("linear", 0.1, 4), inference_ratio=0.5)
+    state, moved = optimiser.init(params), []
+    for _ in range(5):
+        updates, state = optimiser.update(gradients, state, params)
+        moved.append([float(group["w"][0]) for group in updates])
+    desired = -np.outer([0.1, 0.075, 0.05, 0.025, 0.0], [1, 0.5, 1])
+    np.testing.assert_allclose(moved, desired, rtol=1e-4, atol=1e-8)
+
+
+@pytest.mark.parametrize("make", [optimisers.sgd, optimisers.adam])
+def test_only_weights_decay_and_by_the_rate_of_their_group(make):
+    params = nvil.Parameters(*({"weights": jnp.full((2, 2), 3.0), "bias": jnp.full(2, 3.0)} for _ in range(3)))
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    optimiser = make(0.1, inference_ratio=0.5, weight_decay=0.01)
+    updates, _ = optimiser.update(zeros, optimiser.init(params), params)
+    for group, rate in zip(updates, (0.1, 0.05, 0.1), strict=True):
+        np.testing.assert_allclose(group["weights"], -rate * 0.01 * 3, rtol=1e-6)
+        np.testing.assert_array_equal(group["bias"], 0)
+
+
+def test_momentum_and_clipping_do_what_they_say():
+    params = nvil.Parameters(jnp.zeros(1), jnp.zeros(1), jnp.zeros(1))
+    gradients = nvil.Parameters(jnp.asarray([3.0]), jnp.zeros(1), jnp.asarray([4.0]))
+    clipped = optimisers.sgd(1.0, clip=1.0)
+    updates, _ = clipped.update(gradients, clipped.init(params), params)
+    np.testing.assert_allclose([updates.model[0], updates.baselines[0]], [-0.6, -0.8], rtol=1e-6)  # the norm is 5
+    heavy = optimisers.sgd(1.0, momentum=0.5)
+    first, state = heavy.update(gradients, heavy.init(params), params)
+    second, _ = heavy.update(gradients, state, params)
+    np.testing.assert_allclose([first.model[0], second.model[0]], [-3.0, -4.5], rtol=1e-6)
+
+
+def test_patience_ends_training_after_so_many_reports_without_a_better_bound():
+    learner = nvil.Learner(optimiser=optimisers.adam(0.1), batch_size=20)
+    settings = {"updates": 4000, "report_every": 10, "seed": 1}
+    reports = list(nvil.fit(small_pair(), DATA, learner, patience=3, **settings))
+    assert reports[-1].updates < 4000
+    assert reports[-1].updates - reports[-1].best.step == 30
+    assert all(report.updates - report.best.step < 30 for report in reports[:-1])
+    assert not list(nvil.fit(small_pair(), DATA, learner, patience=3, resume=reports[-1], **settings))
+
+
+def test_going_on_with_another_seed_is_refused():
+    report = last(nvil.fit(small_pair(), DATA, updates=20, seed=3))
+    with pytest.raises(nvil.UsageError, match="began with another seed than 4"):
+        next(nvil.fit(small_pair(), DATA, updates=40, seed=4, resume=report))
+
+
+def test_the_default_validation_set_is_a_share_with_a_floor_and_a_cap():
+    from nvil.learning import default_validation
+
+    assert [default_validation(n) for n in (4, 60, 1500, 10_000, 60_000)] == [0, 12, 100, 500, 1000]
+    report = last(nvil.fit(small_pair(), DATA, updates=10))
+    assert report.validation_se > 0
+
+
+def test_what_is_not_a_learner_is_refused():
+    with pytest.raises(nvil.UsageError, match="'nvil' is not an estimator; take one of"):
+        nvil.Learner("nvil")
+    with pytest.raises(nvil.UsageError, match="is not an optimiser"):
+        nvil.Learner(optimiser=0.1)
+    with pytest.raises(nvil.UsageError, match="`batch_size` must be at least 1, got 0"):
+        nvil.Learner(batch_size=0)

@@ -1,49 +1,107 @@
-"""Directed latent variable models with discrete latents, trained jointly with an inference network (NVIL)."""
+"""Directed latent variable models with discrete latents, trained jointly with an inference network (NVIL).
 
-from importlib.metadata import version as _version
+Build a pair (`sbn`, `fdarn`, `darn`), train it (`fit`, or a `Run` in a folder), then `evaluate`, `sample`, `encode` or
+`reconstruct`. How it learns is a `Learner`: one of `nvil.estimators`, made of `nvil.signals`, with one of
+`nvil.optimisers`.
+"""
 
-from nvil import data, diagnostics, exact, layers, optimisers
-from nvil.contracts import Estimator, Inference, Model, Pair, Parameters
-from nvil.errors import DownloadError, TrainingError, UsageError
-from nvil.estimators import nvil, reinforce, wake_sleep
-from nvil.evaluation import DocumentEvaluation, Evaluation, evaluate, evaluate_documents
-from nvil.models import chain, darn, fdarn, sbn
-from nvil.runs import Config, Run
-from nvil.streams import Stream
-from nvil.training import Best, Report, TrainState, fit
+from typing import TYPE_CHECKING, Any
 
-__version__ = _version("nvil")
+from nvil.lazy import lazy
 
-__all__ = [
-    "Best",
-    "Config",
-    "DocumentEvaluation",
-    "DownloadError",
-    "Estimator",
-    "Evaluation",
-    "Inference",
-    "Model",
-    "Pair",
-    "Parameters",
-    "Report",
-    "Run",
-    "Stream",
-    "TrainState",
-    "TrainingError",
-    "UsageError",
-    "chain",
-    "darn",
-    "data",
-    "diagnostics",
-    "evaluate",
-    "evaluate_documents",
-    "exact",
-    "fdarn",
-    "fit",
-    "layers",
-    "nvil",
-    "optimisers",
-    "reinforce",
-    "sbn",
-    "wake_sleep",
-]
+if TYPE_CHECKING:
+    from nvil import contracts as contracts
+    from nvil import data as data
+    from nvil import diagnostics as diagnostics
+    from nvil import estimators as estimators
+    from nvil import exact as exact
+    from nvil import layers as layers
+    from nvil import models as models
+    from nvil import networks as networks
+    from nvil import optimisers as optimisers
+    from nvil import report as report
+    from nvil import rows as rows
+    from nvil import runs as runs
+    from nvil import signals as signals
+    from nvil.apply import encode as encode
+    from nvil.apply import reconstruct as reconstruct
+    from nvil.apply import sample as sample
+    from nvil.contracts import Constant as Constant
+    from nvil.contracts import Estimator as Estimator
+    from nvil.contracts import Info as Info
+    from nvil.contracts import Pair as Pair
+    from nvil.contracts import Parameters as Parameters
+    from nvil.contracts import trained as trained
+    from nvil.data.streams import Stream as Stream
+    from nvil.errors import DownloadError as DownloadError
+    from nvil.errors import TrainingError as TrainingError
+    from nvil.errors import UsageError as UsageError
+    from nvil.evaluation import evaluate as evaluate
+    from nvil.evaluation import evaluate_documents as evaluate_documents
+    from nvil.learning import Learner as Learner
+    from nvil.models import chain as chain
+    from nvil.models import darn as darn
+    from nvil.models import fdarn as fdarn
+    from nvil.models import sbn as sbn
+    from nvil.runs.config import Config as Config
+    from nvil.runs.run import Run as Run
+    from nvil.training import Report as Report
+    from nvil.training import fit as fit
+
+_HOMES = {
+    **{
+        name: name
+        for name in (
+            "contracts",
+            "data",
+            "diagnostics",
+            "estimators",
+            "exact",
+            "layers",
+            "models",
+            "networks",
+            "optimisers",
+            "report",
+            "rows",
+            "runs",
+            "signals",
+        )
+    },
+    "encode": "apply",
+    "reconstruct": "apply",
+    "sample": "apply",
+    "Constant": "contracts",
+    "Estimator": "contracts",
+    "Info": "contracts",
+    "Pair": "contracts",
+    "Parameters": "contracts",
+    "trained": "contracts",
+    "Stream": "data.streams",
+    "DownloadError": "errors",
+    "TrainingError": "errors",
+    "UsageError": "errors",
+    "evaluate": "evaluation",
+    "evaluate_documents": "evaluation",
+    "Learner": "learning",
+    "chain": "models",
+    "darn": "models",
+    "fdarn": "models",
+    "sbn": "models",
+    "Config": "runs.config",
+    "Run": "runs.run",
+    "Report": "training",
+    "fit": "training",
+}
+__all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+_get, __dir__ = lazy(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("nvil")
+    if name in _HOMES:  # every kind of data is known wherever data is taken
+        import nvil.data.sparse
+        import nvil.data.streams  # noqa: F401
+    return _get(name)

@@ -8,7 +8,8 @@ import abc
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
-from jaxtyping import Array, Float, Key
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
 
 from nvil.errors import UsageError
 
@@ -24,7 +25,7 @@ class Model(Protocol):
         """The terms of log P(x, h), from the data up.
 
         With n terms from Q, local signals need n + 1 here: term 0 is log P(x | h^1), term i is log P(h^i | h^(i+1)).
-        Any other number, for example a single term, needs the global signal, `local=False`; for one layer of latents
+        Any other number, for example a single term, needs the global signal, `local=False`; with one layer of latents
         the two signals are the same.
         """
         ...
@@ -69,7 +70,10 @@ def trained(tree: Any) -> Any:
 
 
 class Parameters(NamedTuple):
-    """Everything that is trained: theta (model), phi (inference network) and psi (baselines)."""
+    """Everything that is trained: theta (model), phi (inference network) and psi (baselines).
+
+    Gradients have the same form.
+    """
 
     model: Any
     inference: Any
@@ -80,29 +84,49 @@ class Parameters(NamedTuple):
         return Pair(self.model, self.inference)
 
 
-class SignalInfo(NamedTuple):
-    """The learning signal of every layer: its deviation as it comes, its mean and deviation as it is used."""
+class TrainState(NamedTuple):
+    """All that training carries from one update to the next.
 
-    raw_deviation: Float[Array, " layers"]
-    mean: Float[Array, " layers"]
-    deviation: Float[Array, " layers"]
+    - `params`: what is trained.
+    - `optimiser`: the state of the optax optimiser.
+    - `estimator`: the state of the gradient estimator, such as the running statistics of NVIL.
+    - `average`: the averaged pair, where the learner averages parameters, else None.
+    - `key`, `step`: all the randomness of update `step` is a function of these two.
+    """
+
+    params: Parameters
+    optimiser: Any
+    estimator: Any
+    average: Any
+    key: Key[Array, ""]
+    step: Int[Array, ""]
+
+
+class SignalInfo(NamedTuple):
+    """Each learning signal: its standard deviation when raw, its mean and standard deviation as used."""
+
+    raw_deviation: Float[Array, " signals"]
+    mean: Float[Array, " signals"]
+    deviation: Float[Array, " signals"]
 
 
 class Info(NamedTuple):
     """What one update looked like: averages over the cases and samples of the minibatch.
 
-    `signal` is None for an estimator without a learning signal.
+    - `bound`: the estimator's own objective, in nats per case.
+    - `signal`: None for an estimator without a learning signal.
     """
 
     bound: Float[Array, ""]
-    signal: SignalInfo | None
+    signal: SignalInfo | None = None
 
 
 class Estimator(eqx.Module):
-    """Estimates the gradients of the bound, *summed* over the cases of a minibatch as in Algorithm 1.
+    """Estimates the gradients of an objective, *summed* over the cases of a minibatch as in Algorithm 1.
 
     What is random (`sample`) is kept apart from what is computed (`gradients_from`), so that `nvil.exact` can put every
-    possible draw (`enumerate_draws`) in the place of the sampled ones.
+    possible draw (`enumerate_draws`) in the place of the sampled ones. A skeleton of an estimator of your own is in
+    docs/extending.md.
     """
 
     @abc.abstractmethod
@@ -129,3 +153,29 @@ class Estimator(eqx.Module):
     def gradients(self, key: Key[Array, ""], params: Parameters, x: Any, state: Any) -> tuple[Parameters, Any, Info]:
         """Estimate the gradients for the minibatch `x`: `(gradients, state, info)`."""
         return self.gradients_from(self.sample(key, params.pair, x), params, x, state)
+
+    def objective(self, key: Key[Array, ""], pair: Pair, x: Any) -> Float[Array, " cases"]:
+        """One draw, per case, of an unbiased estimate of what this estimator climbs; validation averages such draws.
+
+        By default the bound: log P(x, h) - log Q(h | x) for one h ~ Q(h | x) (Section 2.1).
+        """
+        return bound_of_one_sample(key, pair, x)
+
+    def signal_names(self) -> tuple[str, ...]:
+        """What `signal_variances` measures, in order; nothing for an estimator without a learning signal."""
+        return ()
+
+    def signal_variances(
+        self, draws: Any, params: Parameters, x: Any, state: Any
+    ) -> tuple[Float[Array, " signals"], ...]:
+        """The variance of each learning signal in a minibatch, raw and after each step that transforms it.
+
+        Only diagnostics need it.
+        """
+        return ()
+
+
+def bound_of_one_sample(key: Key[Array, ""], pair: Pair, x: Any) -> Float[Array, " cases"]:
+    """log P(x, h) - log Q(h | x) for one h ~ Q(h | x): unbiased for the bound of each case (Section 2.1)."""
+    h = pair.inference.sample(key, x)
+    return jnp.sum(pair.model.log_prob(x, h), axis=-1) - jnp.sum(pair.inference.log_prob(h, x), axis=-1)

@@ -13,13 +13,10 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Key
 
-from nvil.contracts import Estimator, Latents, Pair, Parameters, trained
-from nvil.estimators import NVIL
-from nvil.estimators.samples import log_probs
-from nvil.layers import AutoregressiveBernoulli, Bernoulli, Layer, softplus
+from nvil.contracts import Estimator, Latents, Pair, Parameters, TrainState, trained
+from nvil.layers import AutoregressiveBernoulli, Bernoulli, softplus
 from nvil.networks import BeliefNetwork, InferenceNetwork
-from nvil.signals import Chain, Transformation
-from nvil.training import TrainState, minibatch
+from nvil.rows import Rows
 
 MINIBATCHES = 8
 IN_USE = 0.01
@@ -31,9 +28,9 @@ _APART = np.uint32(2**32 - 1)
 class Diagnostics(NamedTuple):
     """Measured at one state, averaged over `MINIBATCHES` minibatches.
 
-    - `signal_variance`: for every layer, the variance of the learning signal as it comes ("raw") and after each
-      transformation (by the name of its class): one less the ratio of two neighbours is the share that a baseline
-      removes. None for an estimator without a learning signal.
+    - `signal_variance`: the variance of each learning signal, raw and after each transformation (by the name of its
+      class): one less the ratio of two neighbours is the share that a baseline removes. None for an estimator without
+      a learning signal.
     - `gradient_snr`: for model, inference network and baselines, |E g| / sqrt(trace Var g) of one update's gradient g;
       None for one that does not vary.
     - `kl`: the terms E[log Q(h^i | h^(i-1)) - log P(h^i | h^(i+1))] that the bound pays for every layer, in nats.
@@ -48,11 +45,12 @@ class Diagnostics(NamedTuple):
     units_in_use: list[float] | None
 
 
-def diagnose(state: TrainState, data: Any, *, estimator: Estimator, batch_size: int) -> Diagnostics:
-    """Look at `state`; costs about as much as `MINIBATCHES` updates. `data` is as `rows.on_device` gives it."""
-    powers, (means, squares), divergences = _measure(state, data, estimator, batch_size)
+def diagnose(estimator: Estimator, batch_size: int, state: TrainState, rows: Rows) -> Diagnostics:
+    """Look at `state`; costs about as much as `MINIBATCHES` updates. `rows` are on the device."""
+    variances, (means, squares), divergences = _measure(estimator, batch_size, state, rows)
+    names = estimator.signal_names()
     return Diagnostics(
-        None if powers is None else {name: np.asarray(powers[name]).tolist() for name in signal_names(estimator)},
+        {name: np.asarray(each).tolist() for name, each in zip(names, variances, strict=True)} or None,
         {
             name: signal_to_noise(float(mean), float(square), MINIBATCHES)
             for name, mean, square in zip(Parameters._fields, means, squares, strict=True)
@@ -75,38 +73,6 @@ def signal_to_noise(square_of_mean: float, mean_square: float, draws: int) -> fl
     return max(0.0, square_of_mean - variance / draws) ** 0.5 / variance**0.5
 
 
-def signal_names(estimator: Any) -> list[str]:
-    """What `signal_variance` measures, in order: the signal as it comes, then after each transformation."""
-    names = ["raw"]
-    for transformation in _steps(estimator):
-        name = type(transformation).__name__
-        names.append(name if name not in names else f"{name} {len(names)}")
-    return names
-
-
-def signal_variance(
-    estimator: NVIL, draws: Latents, params: Parameters, x: Any, state: Any
-) -> dict[str, Float[Array, " layers"]]:
-    """The variance of the signal of every layer in a minibatch, as it comes and after each transformation.
-
-    A running mean changes it by nothing: what that takes away is the mean.
-    """
-    contexts = params.inference.contexts(x, draws)
-    signal = estimator.signals(*log_probs(params.pair, x, draws))
-    powers = [_variance(signal)]
-    chained = isinstance(estimator.transformation, Chain)
-    psis, states = (params.baselines, state) if chained else ((params.baselines,), (state,))
-    for transformation, psi, own in zip(_steps(estimator), psis, states, strict=True):
-        signal, _, _ = transformation.update(signal, contexts, psi, own)
-        powers.append(_variance(signal))
-    return dict(zip(signal_names(estimator), powers, strict=True))
-
-
-def _steps(estimator: NVIL) -> tuple[Transformation, ...]:
-    whole = estimator.transformation
-    return whole.transformations if isinstance(whole, Chain) else (whole,)
-
-
 def unit_kl(pair: Pair, x: Float[Array, "cases visible"], key: Key[Array, ""]) -> tuple[Float[Array, " _"], ...]:
     """For every layer of latents, the KL divergence of each unit of Q from that of P in nats, a mean over the cases.
 
@@ -125,17 +91,9 @@ def unit_kl_given(pair: Pair, x: Array, h: Latents) -> list[Float[Array, "cases 
     for q, p, value, below, context in zip(
         pair.inference.layers, pair.model.layers[1:], h, pair.inference.contexts(x, h), above, strict=True
     ):
-        a, b = _logits(q, value, below), _logits(p, value, context)
+        a, b = q.conditional_logits(value, below), p.conditional_logits(value, context)
         divergences.append(jax.nn.sigmoid(a) * (a - b) - softplus(a) + softplus(b))
     return divergences
-
-
-def _logits(layer: Layer, value: Array, context: Array) -> Float[Array, "cases units"]:
-    """Of every unit, given its context and the units before it."""
-    if isinstance(layer, AutoregressiveBernoulli):
-        return layer.logits(context) + value @ jnp.triu(layer.within, 1)
-    assert isinstance(layer, Bernoulli)
-    return layer.logits(context)
 
 
 def layer_kl(pair: Pair, x: Array, h: Latents) -> Float[Array, " layers"]:
@@ -156,23 +114,21 @@ def has_binary_layers(pair: Pair) -> bool:
 
 
 @eqx.filter_jit
-def _measure(state: TrainState, data: Any, estimator: Estimator, batch_size: int) -> Any:
+def _measure(estimator: Estimator, batch_size: int, state: TrainState, rows: Rows) -> Any:
     key = jax.random.fold_in(jax.random.fold_in(state.key, _APART), state.step)
     pair = state.params.pair
 
     def one(key: Key[Array, ""]) -> Any:
         data_key, draw_key, latent_key = jax.random.split(key, 3)
-        x = minibatch(data_key, data, batch_size)
+        x = rows.minibatch(data_key, batch_size)
         draws = estimator.sample(draw_key, pair, x)
         gradients, _, _ = estimator.gradients_from(draws, state.params, x, state.estimator)
-        powers = divergences = None
-        if isinstance(estimator, NVIL):
-            powers = signal_variance(estimator, draws, state.params, x, state.estimator)
+        variances = estimator.signal_variances(draws, state.params, x, state.estimator)
+        divergences = None
         if has_binary_layers(pair):
-            ours = isinstance(estimator, NVIL)
-            h = jax.tree.map(lambda value: value[0], draws) if ours else pair.inference.sample(latent_key, x)
+            h = pair.inference.sample(latent_key, x)
             divergences = layer_kl(pair, x, h), [jnp.mean(units, axis=0) for units in unit_kl_given(pair, x, h)]
-        return trained(gradients), (_squares(gradients), powers, divergences)
+        return trained(gradients), (_squares(gradients), variances, divergences)
 
     def add(total: Any, key: Key[Array, ""]) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, total, one(key)), None
@@ -180,13 +136,9 @@ def _measure(state: TrainState, data: Any, estimator: Estimator, batch_size: int
     keys = jax.random.split(key, MINIBATCHES)
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(one, keys[0]))
     total, _ = jax.lax.scan(add, zeros, keys)
-    gradients, (squares, powers, divergences) = jax.tree.map(lambda leaf: leaf / MINIBATCHES, total)
-    return powers, (_squares(gradients), squares), divergences
+    gradients, (squares, variances, divergences) = jax.tree.map(lambda leaf: leaf / MINIBATCHES, total)
+    return variances, (_squares(gradients), squares), divergences
 
 
 def _squares(gradients: Parameters) -> Float[Array, "3"]:
     return jnp.stack([jnp.asarray(optax.tree.norm(trained(group), squared=True), float) for group in gradients])
-
-
-def _variance(signal: Float[Array, "*batch layers"]) -> Float[Array, " layers"]:
-    return jnp.var(signal, axis=tuple(range(signal.ndim - 1)))

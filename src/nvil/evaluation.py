@@ -1,5 +1,6 @@
 """The bound of a trained model on data, streamed in blocks so that memory does not grow with data or samples."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -8,11 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from nvil.contracts import Pair
+from nvil.contracts import Pair, bound_of_one_sample
 from nvil.errors import UsageError
-from nvil.rows import as_rows, dense_blocks, row_sums
+from nvil.random import seeded_key
+from nvil.rows import as_rows, dense_blocks
 
 BLOCK = 500
+"""Cases that are evaluated at a time."""
+Objective = Callable[[Key[Array, ""], Pair, Any], Float[Array, " cases"]]
+"""One unbiased draw per case, given a key, as `Estimator.objective`."""
 
 
 class Evaluation(NamedTuple):
@@ -20,8 +25,8 @@ class Evaluation(NamedTuple):
 
     - `bound`: E_Q[log P(x, h) - log Q(h | x)] averaged over cases and samples. It is the *average* bound of the
       samples, as in the paper, not an importance-weighted one.
-    - `bound_se`: its standard error as an estimate for new cases, the deviation between cases over sqrt(cases); None
-      for a single case.
+    - `bound_se`: its standard error as an estimate for new cases, the standard deviation between cases over
+      sqrt(cases); None for a single case.
     - `monte_carlo_se`: the part of the error that more samples would remove (on these very cases); None for one sample.
     """
 
@@ -32,9 +37,14 @@ class Evaluation(NamedTuple):
     cases: int
 
 
-def evaluate(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> Evaluation:
-    """Estimate the bound of `pair` on the rows of `x` with `samples` draws from Q for every case."""
-    means, variances = case_bounds(pair, x, samples=samples, key=jax.random.key(seed))
+def evaluate(
+    pair: Pair, x: Any, *, samples: int = 10, seed: int = 0, objective: Objective = bound_of_one_sample
+) -> Evaluation:
+    """Estimate the bound of `pair` on the rows of `x` with `samples` draws from Q for every case.
+
+    `objective` is what is averaged in its place, for estimators that climb another one.
+    """
+    means, variances = case_bounds(pair, x, samples=samples, seed=seed, objective=objective)
     return _summary(means, variances, samples)
 
 
@@ -55,10 +65,10 @@ class DocumentEvaluation(NamedTuple):
 
 def evaluate_documents(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> DocumentEvaluation:
     """Estimate the bound and the perplexities of a document model on rows of word counts."""
-    lengths = row_sums(x).astype(float)
+    lengths = as_rows(x).row_sums()
     if not np.any(lengths > 0):
         raise UsageError("There are no words to evaluate: every document is empty.")
-    means, variances = case_bounds(pair, x, samples=samples, key=jax.random.key(seed))
+    means, variances = case_bounds(pair, x, samples=samples, seed=seed)
     written = lengths > 0
     per_document = np.mean(means[written] / lengths[written])
     per_word = np.sum(means[written]) / np.sum(lengths)
@@ -78,21 +88,22 @@ def _summary(means: np.ndarray, variances: np.ndarray, samples: int) -> Evaluati
 
 
 def case_bounds(
-    pair: Pair, x: Any, *, samples: int, key: Key[Array, ""]
+    pair: Pair, x: Any, *, samples: int = 10, seed: int = 0, objective: Objective = bound_of_one_sample
 ) -> tuple[Float[np.ndarray, " cases"], Float[np.ndarray, " cases"]]:
     """For every case, the mean and the variance over samples of log P(x, h) - log Q(h | x)."""
     if samples < 1:
-        raise UsageError(f"The bound needs at least 1 sample, not {samples}.")
+        raise UsageError(f"`samples` must be at least 1, got {samples}.")
     x = as_rows(x)
     cases = x.shape[0]
     if cases == 0:
         raise UsageError("There are no cases to evaluate.")
+    key = seeded_key(seed, "evaluation")
     block = min(BLOCK, cases)
     parts = []
     for i, rows in enumerate(dense_blocks(x, block)):
         # The last block is padded to the same shape, so that nothing compiles twice.
         padded = np.concatenate([rows, np.repeat(rows[-1:], block - len(rows), axis=0)])
-        mean, variance = _block_bounds(pair, padded, samples, jax.random.fold_in(key, i))
+        mean, variance = _block_bounds(pair, padded, samples, jax.random.fold_in(key, i), objective)
         parts.append((np.asarray(mean, float)[: len(rows)], np.asarray(variance, float)[: len(rows)]))
     means, variances = zip(*parts, strict=True)
     return np.concatenate(means), np.concatenate(variances)
@@ -100,19 +111,14 @@ def case_bounds(
 
 @eqx.filter_jit
 def _block_bounds(
-    pair: Pair, x: Array | np.ndarray, samples: int, key: Key[Array, ""]
+    pair: Pair, x: Array | np.ndarray, samples: int, key: Key[Array, ""], objective: Objective
 ) -> tuple[Float[Array, " cases"], Float[Array, " cases"]]:
     x = as_float(x)
 
-    def one(sample_key: Key[Array, ""]) -> Float[Array, " cases"]:
-        h = pair.inference.sample(sample_key, x)
-        log_p = jnp.sum(pair.model.log_prob(x, h), axis=-1)
-        return log_p - jnp.sum(pair.inference.log_prob(h, x), axis=-1)
-
     def add(i: Array, moments: tuple[Array, Array]) -> tuple[Array, Array]:
         mean, squares = moments  # Welford's running moments: memory does not grow with the samples
-        bounds = one(jax.random.fold_in(key, i))
-        new = mean + (bounds - mean) / (i + 1).astype(mean.dtype)
+        bounds = objective(jax.random.fold_in(key, i), pair, x)
+        new = mean + (bounds - mean) / jnp.asarray(i + 1, mean.dtype)
         return new, squares + (bounds - mean) * (bounds - new)
 
     zeros = jnp.zeros(x.shape[0], x.dtype)

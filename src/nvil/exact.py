@@ -66,7 +66,7 @@ def gradient_moments(estimator: Estimator, params: Parameters, x: Any, state: An
     def gradients(draw: Any) -> Any:
         return estimator.gradients_from(draw, params, x, state)[0]
 
-    outcomes = jax.vmap(gradients)(draws)
+    outcomes = jax.vmap(gradients, axis_size=len(log_prob))(draws)
     weights = jnp.exp(log_prob)
     mean = jax.tree.map(lambda values: jnp.tensordot(weights, values, axes=1), outcomes)
     variance = jax.tree.map(

@@ -41,10 +41,10 @@ def affine(key: Key[Array, ""], inputs: int, outputs: int) -> Affine:
 
 
 class Layer(eqx.Module):
-    """The contract of every layer: a distribution over `value` (*batch, units) given `context` (*batch, inputs).
+    """The contract of every layer: a distribution over `value` (*batch, units) given `context` (*batch, inputs)."""
 
-    A layer also has a static field `units`, the size of its value.
-    """
+    units: eqx.AbstractVar[int]
+    """The size of the value; a static field."""
 
     @abc.abstractmethod
     def sample(self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
@@ -54,15 +54,21 @@ class Layer(eqx.Module):
     def log_prob(
         self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
     ) -> Float[Array, "*batch"]:
-        """log P(value | context), one number a case."""
+        """log P(value | context), one number per case."""
 
     @abc.abstractmethod
     def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
         """E[value | context]."""
 
+    def conditional_mean(
+        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
+    ) -> Float[Array, "*batch units"]:
+        """E[value_j | value_1..j-1, context] of every unit j; for independent units, `mean`."""
+        return self.mean(context)
+
     def support(self) -> Float[np.ndarray, "states units"]:
         """Every value the layer can take. Only `nvil.exact` needs it, and only discrete layers have it."""
-        raise UsageError(f"The values of {type(self).__name__} cannot be listed.")
+        raise UsageError(f"The values of a {type(self).__name__} layer cannot be enumerated.")
 
 
 class Bernoulli(Layer):
@@ -82,6 +88,12 @@ class Bernoulli(Layer):
         self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
     ) -> Float[Array, "*batch"]:
         return bernoulli_log_prob(value, self.logits(context))
+
+    def conditional_logits(
+        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
+    ) -> Float[Array, "*batch units"]:
+        """The logits of every unit given the context and the units before it."""
+        return self.logits(context)
 
     def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
         return jax.nn.sigmoid(self.logits(context))
@@ -112,13 +124,24 @@ class AutoregressiveBernoulli(Layer):
     def log_prob(
         self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
     ) -> Float[Array, "*batch"]:
-        return bernoulli_log_prob(value, self.logits(context) + value @ self._masked())
+        return bernoulli_log_prob(value, self.conditional_logits(value, context))
+
+    def conditional_logits(
+        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
+    ) -> Float[Array, "*batch units"]:
+        """The logits of every unit given the context and the units before it."""
+        return self.logits(context) + value @ self._masked()
+
+    def conditional_mean(
+        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
+    ) -> Float[Array, "*batch units"]:
+        return jax.nn.sigmoid(self.conditional_logits(value, context))
 
     def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
         """E[value | context], *estimated*: the average of P(v_j = 1 | v_1..j-1, context) over 64 fixed samples of v."""
 
         def conditional(key: Key[Array, ""]) -> Float[Array, "*batch units"]:
-            return jax.nn.sigmoid(self.logits(context) + self.sample(key, context) @ self._masked())
+            return self.conditional_mean(self.sample(key, context), context)
 
         return jnp.mean(jax.lax.map(conditional, jax.random.split(jax.random.key(0), 64)), axis=0)
 
@@ -222,5 +245,5 @@ def _softplus_jvp(primals, tangents):
 
 
 def binary_vectors(units: int) -> Float[np.ndarray, "states units"]:
-    """All 2^units binary vectors, one a row."""
+    """All 2^units binary vectors, one per row."""
     return np.array(list(itertools.product((0.0, 1.0), repeat=units))).reshape(2**units, units)

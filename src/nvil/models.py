@@ -3,6 +3,7 @@
 Layer sizes are listed from the data up, and `chain` prints them so.
 """
 
+import math
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -13,8 +14,9 @@ from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Constant, Pair
 from nvil.errors import UsageError, choose
-from nvil.layers import AutoregressiveBernoulli, Bernoulli, Multinomial, affine
+from nvil.layers import Affine, AutoregressiveBernoulli, Bernoulli, Multinomial, affine
 from nvil.networks import BeliefNetwork, InferenceNetwork
+from nvil.random import seeded_key
 
 Mean = Float[Array | np.ndarray, " visible"]
 WITHIN = ("factorial", "autoregressive")
@@ -27,6 +29,7 @@ def sbn(
     inference: str = "factorial",
     lengths: Sequence[int] | None = None,
     mean: Mean | None = None,
+    latent_bias: float | Sequence[float] = 0.0,
     seed: int = 0,
 ) -> Pair:
     """A sigmoid belief network of any depth: every layer of P is factorial given the one above.
@@ -40,6 +43,9 @@ def sbn(
       are the lengths that sampled documents may have.
     - `mean`: of the training data. Q and its baselines see the input less this mean, and the visible biases start where
       the untrained model has about this mean.
+    - `latent_bias`: where the biases of the latents start, in P and in Q; one number, or one per layer from the data
+      up. Below zero the latents start sparse: fewer are on at once, and a factorial Q misses less of how they explain
+      each other away.
     - `seed`: of the initial weights.
 
     !!! example
@@ -48,7 +54,7 @@ def sbn(
         >>> chain(pair)
         'x 784 <- h1 200 <- h2 200'
     """
-    return _pair(visible, hidden, "factorial", "factorial", inference, lengths, mean, seed)
+    return _pair(visible, hidden, "factorial", "factorial", inference, lengths, mean, latent_bias, seed)
 
 
 def fdarn(
@@ -58,10 +64,11 @@ def fdarn(
     inference: str = "factorial",
     lengths: Sequence[int] | None = None,
     mean: Mean | None = None,
+    latent_bias: float | Sequence[float] = 0.0,
     seed: int = 0,
 ) -> Pair:
     """FDARN (Gregor et al., 2013): autoregressive latents, factorial visibles. The arguments are those of `sbn`."""
-    return _pair(visible, hidden, "factorial", "autoregressive", inference, lengths, mean, seed)
+    return _pair(visible, hidden, "factorial", "autoregressive", inference, lengths, mean, latent_bias, seed)
 
 
 def darn(
@@ -71,12 +78,13 @@ def darn(
     inference: str = "factorial",
     lengths: Sequence[int] | None = None,
     mean: Mean | None = None,
+    latent_bias: float | Sequence[float] = 0.0,
     seed: int = 0,
 ) -> Pair:
     """DARN (Gregor et al., 2013): autoregressive latents and visibles. The arguments are those of `sbn`."""
     if lengths is not None:
         raise UsageError("DARN has autoregressive binary visibles, and documents are counts; take fdarn for documents.")
-    return _pair(visible, hidden, "autoregressive", "autoregressive", inference, None, mean, seed)
+    return _pair(visible, hidden, "autoregressive", "autoregressive", inference, None, mean, latent_bias, seed)
 
 
 def chain(pair: Pair) -> str:
@@ -93,38 +101,59 @@ def _pair(
     inference_within: str,
     lengths: Sequence[int] | None,
     mean: Mean | None,
+    latent_bias: float | Sequence[float],
     seed: int,
 ) -> Pair:
     sizes = _sizes(visible, hidden)
+    biases = _per_layer(latent_bias, len(hidden))
     choose("inference network", inference_within, WITHIN)
     center = jnp.full(visible, 0.0) if mean is None else jnp.asarray(mean, float)
     if center.shape != (visible,):
         raise UsageError(f"The mean has shape {center.shape}, but there are {visible} visible units.")
-    down, up = jax.random.split(jax.random.key(seed))
+    down, up = jax.random.split(seeded_key(seed, "weights"))
     down_keys, up_keys = jax.random.split(down, len(sizes)), jax.random.split(up, len(hidden))
 
     if lengths is None:
         data = _layer(down_keys[0], visible_within, sizes[1], visible)
     else:
-        data = Multinomial(affine(down_keys[0], sizes[1], visible), visible, _lengths(lengths))
+        logits = affine(down_keys[0], sizes[1], visible)
+        data = Multinomial(logits=logits, units=visible, lengths=_lengths(lengths))
     if mean is not None:
         data = eqx.tree_at(lambda layer: layer.logits.bias, data, _visible_bias(center, documents=lengths is not None))
     above = (*sizes[2:], 0)  # the prior's context is empty
-    latents = _latent_layers(down_keys[1:], hidden_within, above, hidden)
-    inference = _latent_layers(up_keys, inference_within, sizes[:-1], hidden)
+    latents = _latent_layers(down_keys[1:], hidden_within, above, hidden, biases)
+    inference = _latent_layers(up_keys, inference_within, sizes[:-1], hidden, biases)
     return Pair(BeliefNetwork((data, *latents)), InferenceNetwork(inference, Constant(center)))
 
 
-def _latent_layers(keys: Key[Array, " layers"], within: str, inputs: Sequence[int], units: Sequence[int]):
-    return tuple(_layer(key, within, *sizes) for key, *sizes in zip(keys, inputs, units, strict=True))
+def _latent_layers(
+    keys: Key[Array, " layers"], within: str, inputs: Sequence[int], units: Sequence[int], biases: Sequence[float]
+) -> tuple[Bernoulli | AutoregressiveBernoulli, ...]:
+    return tuple(
+        _layer(key, within, below, size, bias)
+        for key, below, size, bias in zip(keys, inputs, units, biases, strict=True)
+    )
 
 
-def _layer(key: Key[Array, ""], within: str, inputs: int, units: int) -> Bernoulli | AutoregressiveBernoulli:
-    logits = affine(key, inputs, units)
+def _layer(
+    key: Key[Array, ""], within: str, inputs: int, units: int, bias: float = 0.0
+) -> Bernoulli | AutoregressiveBernoulli:
+    weights = affine(key, inputs, units)
+    logits = Affine(weights.weights, weights.bias + bias)
     if within == "factorial":
-        return Bernoulli(logits, units)
+        return Bernoulli(logits=logits, units=units)
     # Connections within a layer start at zero: an untrained autoregressive layer is the factorial one.
-    return AutoregressiveBernoulli(logits, jnp.zeros((units, units), logits.bias.dtype), units)
+    within_layer = jnp.zeros((units, units), logits.bias.dtype)
+    return AutoregressiveBernoulli(logits=logits, within=within_layer, units=units)
+
+
+def _per_layer(latent_bias: float | Sequence[float], layers: int) -> tuple[float, ...]:
+    biases = (latent_bias,) if isinstance(latent_bias, int | float) else tuple(latent_bias)
+    if len(biases) not in (1, layers):
+        raise UsageError(f"`latent_bias` must be one number, or one per layer ({layers}), got {len(biases)}.")
+    if not all(math.isfinite(bias) for bias in biases):
+        raise UsageError(f"`latent_bias` must be finite, got {latent_bias}.")
+    return tuple(float(bias) for bias in biases) * (layers if len(biases) == 1 else 1)
 
 
 def _visible_bias(mean: Float[Array, " visible"], *, documents: bool) -> Float[Array, " visible"]:
@@ -137,10 +166,10 @@ def _visible_bias(mean: Float[Array, " visible"], *, documents: bool) -> Float[A
 
 def _sizes(visible: int, hidden: Sequence[int]) -> tuple[int, ...]:
     if not hidden:
-        raise UsageError("A model needs at least one hidden layer; give its size, for example 200.")
+        raise UsageError("A model needs at least one hidden layer; give its size, such as (200,).")
     for size in (visible, *hidden):
         if size < 1:
-            raise UsageError(f"A layer of size {size} cannot be; every size must be at least 1.")
+            raise UsageError(f"Layer sizes must be at least 1, got {size}.")
     return (visible, *hidden)
 
 

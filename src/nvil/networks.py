@@ -92,8 +92,14 @@ class InferenceNetwork(eqx.Module):
     def mean(
         self, x: Float[Array, "*batch visible"], h: tuple[Float[Array, "*batch _"], ...]
     ) -> tuple[Float[Array, "*batch _"], ...]:
-        """E[h^i | h^(i-1)] for every layer, given samples h of the layers below."""
-        return tuple(layer.mean(context) for layer, context in zip(self.layers, self.contexts(x, h), strict=True))
+        """E[h^i_j | h^i_1..j-1, h^(i-1)] of every unit, given a sample h of what it depends on.
+
+        Averaged over samples h ~ Q(h | x) it is E[h | x]; for the first layer of a factorial Q one sample is enough.
+        """
+        return tuple(
+            layer.conditional_mean(value, context)
+            for layer, value, context in zip(self.layers, h, self.contexts(x, h), strict=True)
+        )
 
     def support(self) -> tuple[Float[np.ndarray, "states _"], ...]:
         """Every joint state of the latents."""

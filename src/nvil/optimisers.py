@@ -2,38 +2,121 @@
 
 The paper makes the inference network's rate "five times smaller than for the model (which is the one we report)"
 (Section 4.1). It does not give the baselines' rate; here it is the model's. Adam is not the paper's: for it equal rates
-learned faster, and are the default.
+learned faster, and are the default. Any optax optimiser over `nvil.contracts.Parameters` will do in their place.
 """
 
 import functools
+import math
 from collections.abc import Callable
+from typing import Any
 
+import jax
 import optax
+from jaxtyping import Array
 
 from nvil.contracts import Parameters
+from nvil.errors import UsageError, choose
+
+Schedule = Callable[[Any], Any]
+SCHEDULES = ("constant", "cosine", "linear")
 
 
-@functools.cache  # the same object for the same rates, so that training with it compiles once
-def sgd(learning_rate: float = 3e-4, *, inference_ratio: float = 0.2) -> optax.GradientTransformation:
-    """The paper's plain stochastic gradient ascent, on gradients *summed* over the minibatch."""
-    return _grouped(optax.sgd, learning_rate, inference_ratio)
+@functools.cache  # the same object for the same arguments, so that training with it compiles once
+def sgd(
+    learning_rate: float | Schedule = 3e-4,
+    *,
+    inference_ratio: float = 0.2,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+) -> optax.GradientTransformation:
+    """The paper's plain stochastic gradient ascent, on gradients *summed* over the minibatch.
+
+    **Arguments:**
+
+    - `learning_rate`: of the model and the baselines; a number, or any optax schedule.
+    - `inference_ratio`: the inference network's learning rate over the model's.
+    - `momentum`: of the classical kind; 0 in the paper.
+    - `weight_decay`, `clip`: as in `adam`.
+    """
+    if not 0 <= momentum < 1:
+        raise UsageError(f"`momentum` must be at least 0 and less than 1, got {momentum}.")
+    step = optax.trace(momentum) if momentum else optax.identity()
+    return _optimiser(step, learning_rate, inference_ratio, weight_decay, clip)
 
 
 @functools.cache
-def adam(learning_rate: float = 3e-3, *, inference_ratio: float = 1.0) -> optax.GradientTransformation:
-    """Adam (Kingma & Ba, 2015): not the paper's recipe, but it learns in a fraction of the updates."""
-    return _grouped(optax.adam, learning_rate, inference_ratio)
-
-
-def _grouped(
-    optimiser: Callable[..., optax.GradientTransformation], learning_rate: float, inference_ratio: float
+def adam(
+    learning_rate: float | Schedule = 3e-3,
+    *,
+    inference_ratio: float = 1.0,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
 ) -> optax.GradientTransformation:
+    """Adam (Kingma & Ba, 2015): not the paper's recipe, but it learns in a fraction of the updates.
+
+    **Arguments:**
+
+    - `learning_rate`: of the model and the baselines; a number, or any optax schedule, such as `schedule(...)` gives.
+    - `inference_ratio`: the inference network's learning rate over the model's.
+    - `weight_decay`: of the weights, each update, times the learning rate (Loshchilov & Hutter, 2019). Only arrays of
+      two or more dimensions decay: the biases, which set how often a latent is on, are left alone.
+    - `clip`: the largest norm of the gradient, summed over the minibatch, of all parameters together.
+    """
+    return _optimiser(optax.scale_by_adam(b1, b2), learning_rate, inference_ratio, weight_decay, clip)
+
+
+@functools.cache
+def schedule(kind: str, learning_rate: float, updates: int, *, final_rate: float = 0.0) -> float | Schedule:
+    """A learning rate that goes from `learning_rate` to `final_rate` over `updates`: "cosine" or "linear".
+
+    "constant" is the paper's: it "found them to produce superior results to the annealing schedules" (Section 4.1).
+    """
+    choose("schedule", kind, SCHEDULES)
+    if kind == "constant":
+        return learning_rate
+    if kind == "linear":
+        return optax.linear_schedule(learning_rate, final_rate, updates)
+    return optax.cosine_decay_schedule(learning_rate, updates, alpha=final_rate / learning_rate)
+
+
+def _optimiser(
+    step: optax.GradientTransformation,
+    learning_rate: float | Schedule,
+    inference_ratio: float,
+    weight_decay: float,
+    clip: float | None,
+) -> optax.GradientTransformation:
+    for name, value, least in (("inference_ratio", inference_ratio, 0.0), ("weight_decay", weight_decay, 0.0)):
+        if not (math.isfinite(value) and value >= least):
+            raise UsageError(f"`{name}` must be at least {least:g}, got {value}.")
+    if clip is not None and not clip > 0:
+        raise UsageError(f"`clip` must be above 0, got {clip}.")
+    rates = Parameters(learning_rate, _times(learning_rate, inference_ratio), learning_rate)
     # As groups, because scaling the loss of the inference network would do nothing under Adam.
-    return optax.partition(
-        {
-            "model": optimiser(learning_rate),
-            "inference": optimiser(learning_rate * inference_ratio),
-            "baselines": optimiser(learning_rate),
-        },
-        Parameters("model", "inference", "baselines"),
+    by_group: dict[Any, optax.GradientTransformation] = {
+        name: optax.scale_by_learning_rate(rate) for name, rate in rates._asdict().items()
+    }
+    parts = (
+        optax.clip_by_global_norm(clip) if clip is not None else None,
+        step,
+        optax.add_decayed_weights(weight_decay, mask=_are_weights) if weight_decay else None,
+        optax.partition(by_group, Parameters(*Parameters._fields)),
     )
+    return optax.chain(*(part for part in parts if part is not None))
+
+
+def _are_weights(params: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
+
+
+def _times(learning_rate: float | Schedule, ratio: float) -> float | Schedule:
+    if not callable(learning_rate):
+        return learning_rate * ratio
+
+    def scaled(count: Array) -> Array:
+        return learning_rate(count) * ratio
+
+    return scaled

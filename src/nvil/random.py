@@ -1,9 +1,11 @@
-"""Uniform random numbers for sampling layers, fast on a CPU.
+"""Random keys apart from each other, and uniform numbers for sampling layers, fast on a CPU.
 
 `jax.random.uniform` hashes one counter for every number and, on a CPU, loops over the rounds of the hash; for a small
 network that is a tenth of an update. Here the same hash (Threefry-2x32 with 20 rounds, Salmon et al., 2011) gives two
 numbers each time and compiles to one fused loop.
 """
+
+import zlib
 
 import jax
 import jax.numpy as jnp
@@ -14,15 +16,28 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 
 
+def seeded_key(seed: int, purpose: str) -> Key[Array, ""]:
+    """The key of a seed for one purpose, such as "training".
+
+    `split(key)[i]` and `fold_in(key, i)` are the same key in JAX, so two purposes that start from the key of the seed
+    itself would meet. The constant folded in here keeps them apart.
+    """
+    return jax.random.fold_in(jax.random.key(seed), np.uint32(zlib.crc32(purpose.encode())))
+
+
 def uniform(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*shape"]:
-    """Independent draws from [0, 1) in the default floating type, 24 bits each (of 32 in double precision)."""
+    """Independent draws from (0, 1) in the default floating type: the middles of 2^23 (2^32) equal intervals.
+
+    Neither 0 nor 1 is ever drawn: 0 would turn a unit on whatever its probability.
+    """
     size = int(np.prod(shape))
     counters = jnp.arange((size + 1) // 2, dtype=jnp.uint32)
     first, second = threefry(jax.random.key_data(key), counters, jnp.zeros_like(counters))
     bits = jnp.concatenate([first, second])[:size].reshape(shape)
     dtype = jnp.zeros(()).dtype
-    kept = 24 if dtype == jnp.float32 else 32
-    return (bits >> (32 - kept)).astype(dtype) * jnp.asarray(2.0**-kept, dtype)
+    kept = 23 if dtype == jnp.float32 else 32
+    step = jnp.asarray(2.0**-kept, dtype)
+    return (bits >> (32 - kept)).astype(dtype) * step + step / 2
 
 
 def threefry(

@@ -1,211 +1,167 @@
-"""Data as rows that a compiled loop can draw minibatches from: plain arrays, grey levels, and sparse word counts.
+"""Rows: data as the compiled loop draws it, one case per row.
 
-A corpus is never held densely: only the minibatch at hand is. `select` shares the storage of what it selects from, so
-that splitting a memory-mapped corpus copies nothing.
+Whatever trains or evaluates takes a `Source`: rows that are all there (`Rows`), or a stream of them. `as_rows` makes
+`DenseRows` of anything like an array; `nvil.data` adds grey levels, sparse word counts and streams.
 """
 
+import abc
+import functools
+import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
 from jaxtyping import Array, Float, Int, Key
 
 from nvil.errors import UsageError
-from nvil.random import uniform
 
-PIECE = 128
-BLOCK = 10_000
-NO_TABLE = (
-    "The data is no table: numbers are needed, the same number of them in every case. "
+NOT_A_TABLE = (
+    "The data is not a table: it must hold numbers, the same number of them in every case. "
     "Cases that come one by one are an iterator, or an nvil.Stream."
 )
 
 
-class SparseRows(eqx.Module):
-    """Rows of a compressed sparse matrix: row r holds the entries from `begin[r]` up to `end[r]`.
+@runtime_checkable
+class Source(Protocol):
+    """What training draws from."""
 
-    Counts and columns are kept in the smallest types that hold them, so that RCV1 (60 million entries) takes 180 MB.
-    """
+    def hold_out(self, count: int, seed: int) -> "tuple[Source, Rows]":
+        """Take `count` cases out for validation: `(the rest, those)`."""
+        ...
 
-    values: Any
-    columns: Any
-    begin: Any
-    end: Any
-    width: int = eqx.field(static=True)
+    def first(self) -> "Rows":
+        """What is known beforehand, to take means and lengths from: all the rows, or the first of a stream."""
+        ...
+
+    def window(self, step: int, batch_size: int) -> "tuple[Rows, int]":
+        """Rows on the device for the updates from `step` on, and for how many updates they last; 0 at the end."""
+        ...
+
+
+class Rows(eqx.Module):
+    """Cases that can be drawn in any order. Storage is shared: `select` copies no data."""
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.begin), self.width
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """`(cases, width)`."""
 
-    def select(self, rows: Any) -> "SparseRows":
-        """Some of the rows, on the same storage."""
-        return SparseRows(self.values, self.columns, self.begin[rows], self.end[rows], self.width)
+    @abc.abstractmethod
+    def select(self, rows: Any) -> "Rows":
+        """Some of the rows."""
 
-    def take(self, rows: Int[Array, " size"]) -> Float[Array, "size width"]:
-        """The given rows, dense, inside a compiled loop.
+    @abc.abstractmethod
+    def take(self, rows: Int[Array, " size"], key: Key[Array, ""]) -> Float[Array, "size ..."]:
+        """The given rows as the networks take them; called inside compiled loops. `key` is for rows that vary."""
 
-        Entries are added up in place, `PIECE` of every row at a time, until the fullest row *of these* is done.
-        """
-        begin, end = self.begin[rows], self.end[rows]
-        dense = jnp.zeros((len(rows), self.width), float)
-        row = jnp.arange(len(rows))[:, None]
+    @abc.abstractmethod
+    def dense(self) -> np.ndarray:
+        """All the rows as one array."""
 
-        def add(piece: Array, dense: Array) -> Array:
-            places = begin[:, None] + piece * PIECE + jnp.arange(PIECE, dtype=begin.dtype)
-            stored = places < end[:, None]
-            places = jnp.minimum(places, len(self.values) - 1)
-            values = jnp.where(stored, self.values[places], 0).astype(dense.dtype)
-            return dense.at[row, self.columns[places].astype(jnp.int32)].add(values)
+    @abc.abstractmethod
+    def row_sums(self) -> Float[np.ndarray, " cases"]:
+        """The sum of each row: the lengths of documents."""
 
-        pieces = -(-jnp.max(end - begin, initial=0) // PIECE)
-        return jax.lax.fori_loop(0, pieces, add, dense)
+    @abc.abstractmethod
+    def column_sums(self) -> Float[np.ndarray, " width"]:
+        """The sum of each column, in double precision: the counts of words."""
 
-    def matrix(self) -> Any:
-        """The same as a SciPy matrix."""
-        counts = self.end - self.begin
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        places = np.repeat(self.begin - offsets[:-1], counts) + np.arange(offsets[-1])
-        parts = (self.values[places], self.columns[places].astype(np.int32), offsets)
-        return scipy.sparse.csr_array(parts, shape=self.shape)
+    def fixed(self, seed: int = 0) -> "Rows":
+        """The same rows to evaluate on, where every draw must be the same."""
+        return self
 
-    def blocks(self) -> Iterator[Any]:
-        """The rows as SciPy matrices of `BLOCK` rows each."""
-        for start in range(0, self.shape[0], BLOCK):
-            yield self.select(slice(start, start + BLOCK)).matrix()
+    def minibatch(self, key: Key[Array, ""], size: int, step: Int[Array, ""] | int = 0) -> Float[Array, "size ..."]:
+        """Cases drawn at random with replacement (Section 4.1)."""
+        which, how = jax.random.split(key)
+        return self.take(jax.random.randint(which, (size,), 0, self.shape[0]), how)
+
+    def mean(self) -> Float[np.ndarray, " width"]:
+        """The mean of all rows."""
+        return self.column_sums() / max(1, self.shape[0])
+
+    def blocks(self, size: int) -> "Iterator[Rows]":
+        """The rows in blocks of at most `size`."""
+        for start in range(0, self.shape[0], size):
+            yield self.select(slice(start, start + size))
+
+    def on_device(self) -> "Rows":
+        return jax.tree.map(jnp.asarray, self)
+
+    def hold_out(self, count: int, seed: int) -> "tuple[Rows, Rows]":
+        """Split `count` random cases off: `(the rest, those)`, each in their old order."""
+        cases = self.shape[0]
+        if not 0 <= count < cases:
+            raise UsageError(f"Cannot hold out {count} validation cases of {cases}; leave at least one to train on.")
+        order = np.random.default_rng(seed).permutation(cases)
+        return self.select(np.sort(order[count:])), self.select(np.sort(order[:count])).fixed(seed)
+
+    def first(self) -> "Rows":
+        return self
+
+    def window(self, step: int, batch_size: int) -> "tuple[Rows, int]":
+        return self.on_device(), sys.maxsize
 
 
-class Grey(eqx.Module):
-    """Grey levels from 0 to `scale`, read as probabilities: every minibatch is binarized anew."""
+class DenseRows(Rows):
+    """The rows of an array, which may be memory-mapped."""
 
     values: Any
-    scale: float = eqx.field(static=True)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.values.shape
 
-    def select(self, rows: Any) -> "Grey":
-        return Grey(self.values[rows], self.scale)
+    def select(self, rows: Any) -> "DenseRows":
+        return DenseRows(self.values[rows])
 
-    def take(self, rows: Int[Array, " size"], key: Key[Array, ""]) -> Float[Array, "size width"]:
-        """The given rows with every pixel on with the probability that its grey level says."""
-        probabilities = self.values[rows].astype(float) / self.scale
-        return (uniform(key, probabilities.shape) < probabilities).astype(float)
+    def take(self, rows: Int[Array, " size"], key: Key[Array, ""]) -> Float[Array, "size ..."]:
+        return self.values[rows].astype(float)
 
-    def binarized(self, seed: int) -> np.ndarray:
-        """One fixed binarization, for validation and test."""
-        uniform = np.random.default_rng(seed).random(self.shape, dtype=np.float32)
-        return (uniform < self.values / np.float32(self.scale)).astype(np.uint8)
+    def dense(self) -> np.ndarray:
+        return np.asarray(self.values)
 
+    def row_sums(self) -> Float[np.ndarray, " cases"]:
+        return np.asarray(self.values).sum(axis=1, dtype=float)
 
-class InOrder(eqx.Module):
-    """A part of a stream: every case is drawn once, in order, from update `first` on."""
-
-    data: Any
-    first: Int[Array, ""]
+    def column_sums(self) -> Float[np.ndarray, " width"]:
+        return np.asarray(self.values).sum(axis=0, dtype=float)
 
 
-def take(data: Any, rows: Int[Array, " size"], key: Key[Array, ""]) -> Float[Array, "size ..."]:
-    """Rows of data on a device, as the networks take them."""
-    if isinstance(data, SparseRows):
-        return data.take(rows)
-    if isinstance(data, Grey):
-        return data.take(rows, key)
-    return data[rows].astype(float)
-
-
-def as_rows(data: Any) -> Any:
-    """Whatever holds one case a row: an array, `SparseRows`, `Grey`; SciPy matrices and data frames are converted."""
-    if isinstance(data, SparseRows | Grey | InOrder):
-        return data
-    if scipy.sparse.issparse(data):
-        return sparse_rows(data)
+@functools.singledispatch
+def as_rows(data: Any) -> Rows:
+    """Anything that holds one case per row as `Rows`; `nvil.data` registers the kinds of data it adds."""
     if isinstance(data, jax.Array):
-        return data
+        return DenseRows(data)
     try:
         # A data frame may hold columns of several types.
         array = data.to_numpy(float, na_value=np.nan) if hasattr(data, "iloc") else np.asarray(data)
     except (ValueError, TypeError) as error:
-        raise UsageError(NO_TABLE) from error
+        raise UsageError(NOT_A_TABLE) from error
     if array.dtype == object:
-        raise UsageError(NO_TABLE)
-    return array
+        raise UsageError(NOT_A_TABLE)
+    return DenseRows(array)
 
 
-def sparse_rows(matrix: Any) -> SparseRows:
-    """A SciPy matrix as `SparseRows`; entries at the same place are added up."""
-    matrix = scipy.sparse.csr_array(matrix)
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy()
-        matrix.sum_duplicates()
-    if matrix.nnz >= 2**31:
-        raise UsageError(f"The matrix has {matrix.nnz} entries; at most {2**31 - 1} can be trained on.")
-    values = smallest(matrix.data)
-    columns = matrix.indices.astype(np.uint16 if matrix.shape[1] <= 2**16 else np.int32)
-    if not len(values):  # one entry at least, so that the rows of a matrix of zeros can be drawn too
-        values, columns = np.zeros(1, np.uint8), np.zeros(1, columns.dtype)
-    offsets = matrix.indptr.astype(np.int32)
-    return SparseRows(values, columns, offsets[:-1], offsets[1:], matrix.shape[1])
+@as_rows.register
+def _(data: Rows) -> Rows:
+    return data
 
 
-def smallest(values: np.ndarray) -> np.ndarray:
-    """Whole numbers from 0 up in the smallest type that holds them; others as they are."""
-    if len(values) and values.min() >= 0 and np.array_equal(values, np.round(values)):
-        for kind in (np.uint8, np.uint16):
-            if values.max() <= np.iinfo(kind).max:
-                return values.astype(kind)
-    return values
+@functools.singledispatch
+def as_source(data: Any) -> Source:
+    """Anything that can be trained on as a `Source`."""
+    return as_rows(data)
 
 
-def on_device(data: Any) -> Any:
-    """Data as the training loop takes it."""
-    return jax.tree.map(jnp.asarray, as_rows(data))
-
-
-def select(data: Any, rows: Any) -> Any:
-    """Some of the rows."""
-    return data.select(rows) if isinstance(data, SparseRows | Grey) else data[rows]
-
-
-def fixed(data: Any, seed: int = 0) -> Any:
-    """Data to evaluate on: grey levels are binarized once and for all."""
-    return data.binarized(seed) if isinstance(data, Grey) else data
+def plain(rows: Rows) -> Any:
+    """Rows as users hold them: a dense one as its array, others as they are."""
+    return rows.values if type(rows) is DenseRows else rows
 
 
 def dense_blocks(data: Any, size: int) -> Iterator[np.ndarray]:
-    """The rows as dense arrays of `size` rows each."""
-    data = fixed(as_rows(data))
-    for start in range(0, data.shape[0], size):
-        block = select(data, slice(start, start + size))
-        yield block.matrix().toarray() if isinstance(block, SparseRows) else np.asarray(block)
-
-
-def row_sums(data: Any) -> np.ndarray:
-    """The sum of every row: the lengths of documents."""
-    data = as_rows(data)
-    if not isinstance(data, SparseRows):
-        return np.asarray(data).sum(axis=1)
-    return np.concatenate([np.zeros(0), *(block.sum(axis=1, dtype=float) for block in data.blocks())])
-
-
-def column_sums(data: Any) -> np.ndarray:
-    """The sum of every column, in double precision: the counts of words."""
-    data = as_rows(data)
-    if isinstance(data, Grey):
-        return data.values.sum(axis=0, dtype=float) / data.scale
-    if not isinstance(data, SparseRows):
-        return np.asarray(data).sum(axis=0, dtype=float)
-    total = np.zeros(data.width)
-    for block in data.blocks():
-        total += np.bincount(block.indices, block.data, minlength=data.width)
-    return total
-
-
-def mean_row(data: Any) -> Float[np.ndarray, " width"]:
-    """The mean of all rows."""
-    data = as_rows(data)
-    return column_sums(data) / max(1, data.shape[0])
+    """Rows to evaluate on, as dense arrays of at most `size` rows each."""
+    for block in as_rows(data).fixed().blocks(size):
+        yield block.dense()

@@ -1,12 +1,30 @@
 """Learning signals, and what the paper does to them before they multiply grad log Q (Section 2.3).
 
-A signal array has shape `(*batch, layers)`: one signal for every layer of Q. A `Transformation` is a pair of pure
-functions, in the manner of optax: `init` makes its parameters psi and its state, `update` transforms the signal.
-`Chain` composes them. Algorithm 1 of the paper is
+A signal has the shape `(samples, cases, signals)`: one signal per layer of Q, or a single one for all layers. A
+`Transformation` is a pair of pure functions, in the manner of optax: `init` makes its parameters psi and its state,
+`update` transforms the signal. `chain` composes them. Algorithm 1 of the paper is
 
-    Chain((InputDependentBaseline(), RunningMean(), VarianceNormalisation()))
+    chain(input_dependent_baseline(), running_mean(), variance_normalisation())
 
-and leaving one out is one of the ablations of Figure 1.
+and leaving one out is one of the ablations of Figure 1. An estimator takes any of them:
+
+    estimators.nvil(signals.input_dependent_baseline(units=50), signals.running_mean())
+    estimators.nvil(signals.leave_one_out(), samples=4)
+
+**A transformation of your own** is a class with these two methods; here, one that clips the signal:
+
+    class Clip(signals.Transformation):
+        largest: float
+
+        def init(self, key, signal, contexts):
+            return None, None                  # no parameters psi, no state
+
+        def update(self, signal, contexts, psi, state):
+            return jnp.clip(signal, -self.largest, self.largest), 0.0, None
+
+`update` returns the new signal, the trained baseline that was subtracted (0 if none: the estimator trains psi through
+it), and the new state. A baseline must not depend on the latents it is a baseline for, or the estimator is biased:
+`exact.gradient_moments` tells.
 """
 
 import abc
@@ -17,21 +35,25 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from nvil.errors import UsageError
+from nvil.errors import UsageError, choose
 from nvil.layers import Affine, affine
 
-Signal = Float[Array, "*batch layers"]
+Signal = Float[Array, "samples cases signals"]
 Contexts = tuple[Float[Array, "*_ _"], ...]
+"""What each signal's baseline may see. That of the first, x, has no sample axis."""
 Order = Literal["paper", "strict"]
 
 
-def global_signal(log_p: Float[Array, "*batch terms"], log_q: Signal) -> Signal:
-    """l(x, h) = log P(x, h) - log Q(h | x), the same for every layer (Section 2.3.1)."""
-    signal = jnp.sum(log_p, axis=-1) - jnp.sum(log_q, axis=-1)
-    return jnp.broadcast_to(signal[..., None], log_q.shape)
+def global_signal(
+    log_p: Float[Array, "samples cases terms"], log_q: Float[Array, "samples cases layers"]
+) -> Float[Array, "samples cases 1"]:
+    """l(x, h) = log P(x, h) - log Q(h | x), one signal for all layers (Section 2.3.1)."""
+    return (jnp.sum(log_p, axis=-1) - jnp.sum(log_q, axis=-1))[..., None]
 
 
-def local_signals(log_p: Float[Array, "*batch terms"], log_q: Signal) -> Signal:
+def local_signals(
+    log_p: Float[Array, "samples cases terms"], log_q: Float[Array, "samples cases layers"]
+) -> Float[Array, "samples cases layers"]:
     """l^i(x, h) = log P(h^(i-1:n)) - log Q(h^(i:n) | h^(i-1)), with x for h^0 (Section 2.3.3).
 
     Signal i keeps all the terms from layer i up, so the signals are one cumulative sum from the deepest layer down.
@@ -42,7 +64,7 @@ def local_signals(log_p: Float[Array, "*batch terms"], log_q: Signal) -> Signal:
     if log_p.shape[-1] != layers + 1:
         raise UsageError(
             f"Local signals for {layers} layers need {layers + 1} terms from the model's log_prob, "
-            f"but it gave {log_p.shape[-1]}; give one term a layer or turn local signals off."
+            f"but it gave {log_p.shape[-1]}; return one term per layer, or use the global signal (local=False)."
         )
     terms = log_p[..., :-1] - log_q
     return jax.lax.cumsum(terms, axis=terms.ndim - 1, reverse=True) + log_p[..., -1:]
@@ -63,7 +85,7 @@ class Transformation(eqx.Module):
 class InputDependentBaseline(Transformation):
     """Subtract C^i_psi(h^(i-1)), a network with one layer of tanh units and a linear output (Section 2.3.1).
 
-    Each layer has a baseline of its own. Algorithm 1 trains it with Delta psi = sum l grad C, where l is the signal
+    Each signal has a baseline of its own. Algorithm 1 trains it with Delta psi = sum l grad C, where l is the signal
     after *all* transformations; the estimator does that with the C returned by `update`.
     The output starts at zero, so that an untrained baseline changes nothing.
     """
@@ -98,12 +120,12 @@ class RunningMean(Transformation):
     decay: float = 0.8
     order: Order = "paper"
 
-    def init(self, key: Key[Array, ""], signal: Signal, contexts: Contexts) -> tuple[None, Float[Array, " layers"]]:
+    def init(self, key: Key[Array, ""], signal: Signal, contexts: Contexts) -> tuple[None, Float[Array, " signals"]]:
         return None, _batch_mean(signal)
 
     def update(
-        self, signal: Signal, contexts: Contexts, psi: None, state: Float[Array, " layers"]
-    ) -> tuple[Signal, float, Float[Array, " layers"]]:
+        self, signal: Signal, contexts: Contexts, psi: None, state: Float[Array, " signals"]
+    ) -> tuple[Signal, float, Float[Array, " signals"]]:
         updated = _smooth(self.decay, state, _batch_mean(signal))
         return signal - (updated if self.order == "paper" else state), 0.0, updated
 
@@ -118,15 +140,34 @@ class VarianceNormalisation(Transformation):
     decay: float = 0.8
     order: Order = "paper"
 
-    def init(self, key: Key[Array, ""], signal: Signal, contexts: Contexts) -> tuple[None, Float[Array, " layers"]]:
-        return None, _batch_variance(signal)
+    def init(self, key: Key[Array, ""], signal: Signal, contexts: Contexts) -> tuple[None, Float[Array, " signals"]]:
+        return None, batch_variance(signal)
 
     def update(
-        self, signal: Signal, contexts: Contexts, psi: None, state: Float[Array, " layers"]
-    ) -> tuple[Signal, float, Float[Array, " layers"]]:
-        updated = _smooth(self.decay, state, _batch_variance(signal))
+        self, signal: Signal, contexts: Contexts, psi: None, state: Float[Array, " signals"]
+    ) -> tuple[Signal, float, Float[Array, " signals"]]:
+        updated = _smooth(self.decay, state, batch_variance(signal))
         variance = updated if self.order == "paper" else state
         return signal / jnp.maximum(1.0, jnp.sqrt(variance)), 0.0, updated
+
+
+class LeaveOneOut(Transformation):
+    """Subtract from each sample's signal the mean over the *other* samples of the same case (Kool et al., 2019).
+
+        l_s <- l_s - 1/(S - 1) sum_{t != s} l_t
+
+    The other samples are independent of sample s, so this is a baseline: with nothing after it the estimator is
+    unbiased. It needs at least two samples per case.
+    """
+
+    def init(self, key: Key[Array, ""], signal: Signal, contexts: Contexts) -> tuple[None, None]:
+        return None, None
+
+    def update(self, signal: Signal, contexts: Contexts, psi: None, state: None) -> tuple[Signal, float, None]:
+        samples = signal.shape[0]
+        if samples < 2:
+            raise UsageError("A leave-one-out baseline needs at least 2 samples per case, got 1.")
+        return (signal - jnp.mean(signal, axis=0)) * (samples / (samples - 1)), 0.0, None
 
 
 class Chain(Transformation):
@@ -155,15 +196,53 @@ class Chain(Transformation):
         return signal, total, tuple(states)
 
 
-def _batch_mean(signal: Signal) -> Float[Array, " layers"]:
-    return jnp.mean(signal, axis=tuple(range(signal.ndim - 1)))
+def input_dependent_baseline(units: int = 100) -> InputDependentBaseline:
+    """Subtract C(x), a network with `units` tanh units (Section 2.3.1)."""
+    if units < 1:
+        raise UsageError(f"`units` must be at least 1, got {units}.")
+    return InputDependentBaseline(units)
 
 
-def _batch_variance(signal: Signal) -> Float[Array, " layers"]:
-    return jnp.var(signal, axis=tuple(range(signal.ndim - 1)))
+def running_mean(decay: float = 0.8, order: Order = "paper") -> RunningMean:
+    """Subtract a running mean c of the signal (Algorithm 1); `decay` is its smoothing factor alpha."""
+    return RunningMean(*_checked(decay, order))
 
 
-def _smooth(decay: float, old: Float[Array, " layers"], new: Float[Array, " layers"]) -> Float[Array, " layers"]:
+def variance_normalisation(decay: float = 0.8, order: Order = "paper") -> VarianceNormalisation:
+    """Divide by the running standard deviation max(1, sqrt v) of the signal (Section 2.3.2)."""
+    return VarianceNormalisation(*_checked(decay, order))
+
+
+def leave_one_out() -> LeaveOneOut:
+    """Subtract the mean signal of the other samples of the same case."""
+    return LeaveOneOut()
+
+
+def chain(*transformations: Transformation) -> Chain:
+    """Apply `transformations` one after another; none at all leave the signal as it is."""
+    for each in transformations:
+        if not isinstance(each, Transformation):
+            raise UsageError(f"{each!r} is not a signals.Transformation; try signals.running_mean(), for example.")
+    return Chain(transformations)
+
+
+def _checked(decay: float, order: Order) -> tuple[float, Order]:
+    if not 0 <= decay < 1:
+        raise UsageError(f"`decay` must be at least 0 and less than 1, got {decay}.")
+    choose("order", order, ("paper", "strict"))
+    return decay, order
+
+
+def _batch_mean(signal: Signal) -> Float[Array, " signals"]:
+    return jnp.mean(signal, axis=(0, 1))
+
+
+def batch_variance(signal: Signal) -> Float[Array, " signals"]:
+    """The variance of each signal over the samples and cases of a minibatch."""
+    return jnp.var(signal, axis=(0, 1))
+
+
+def _smooth(decay: float, old: Float[Array, " signals"], new: Float[Array, " signals"]) -> Float[Array, " signals"]:
     return decay * old + (1 - decay) * new
 
 

@@ -1,181 +1,38 @@
-"""Data sets: named ones, the user's own files, and arrays, made ready for training.
+"""Data sets: named ones, the user's own files, and arrays; rows of every kind, and streams."""
 
-Models here are of binary data and of word counts. What the values of a file were taken for is always said, and how
-other values become binary is always a stated choice.
-"""
+from typing import TYPE_CHECKING
 
-import dataclasses
-import io
-import os
-import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from nvil.lazy import lazy
 
-from nvil.data.dataset import Cases, Dataset, Kind, factorial_bound, held_out, unigram_bound
-from nvil.data.lines import from_lines
-from nvil.data.matrices import save_matrix
-from nvil.data.readers import Choices, Contents, checked_rows, read
-from nvil.data.registry import NAMED
-from nvil.data.values import as_binary, as_counts, as_grey, kind_of, stacked, value_range
-from nvil.errors import UsageError, choose
-from nvil.rows import SparseRows, as_rows, column_sums, fixed
-from nvil.streams import Stream
+if TYPE_CHECKING:
+    from nvil.data.choices import Choices as Choices
+    from nvil.data.dataset import Cases as Cases
+    from nvil.data.dataset import Dataset as Dataset
+    from nvil.data.dataset import factorial_bound as factorial_bound
+    from nvil.data.dataset import fingerprint as fingerprint
+    from nvil.data.dataset import unigram_bound as unigram_bound
+    from nvil.data.grey import Grey as Grey
+    from nvil.data.loading import load as load
+    from nvil.data.loading import load_cases as load_cases
+    from nvil.data.matrices import save_matrix as save_matrix
+    from nvil.data.registry import NAMED as NAMED
+    from nvil.data.sparse import SparseRows as SparseRows
+    from nvil.data.streams import Stream as Stream
 
-__all__ = [
-    "NAMED",
-    "Cases",
-    "Choices",
-    "Dataset",
-    "factorial_bound",
-    "load",
-    "load_cases",
-    "save_matrix",
-    "unigram_bound",
-]
-
-
-def load(source: Any, choices: Choices | None = None, *, test: Any = None, **more: Any) -> Dataset:
-    """Load a named set, a file or folder, or anything that holds one case a row, as training and test cases.
-
-    **Arguments:**
-
-    - `source`: a name (`nvil data list`), a path, an array, a SciPy sparse matrix, a data frame, a `Stream`, or "-" for
-      a stream of lines from standard input.
-    - `test`: test cases, for an array; without them a tenth of the cases, always the same, are held out.
-    - `choices`: or, one by one, the fields of `Choices`.
-
-    !!! example
-
-        >>> data = load("digits")
-        >>> data.train.shape, data.test.shape, data.note
-        ((1500, 64), (297, 64), 'a pixel is on where its ink is at least 8 of 16')
-        >>> import numpy as np
-        >>> load(np.eye(20)).note
-        'binary: every value is 0 or 1'
-    """
-    choices = (choices or Choices(**more)).checked()
-    if isinstance(source, str) and source in NAMED:
-        named = NAMED[source]
-        if named.grey:
-            choices = dataclasses.replace(choices, binarize=choices.binarize or "stochastic")
-        elif choices.binarize not in (None, "none"):
-            raise UsageError(f"The data set {source!r} has no grey levels to binarize; leave --binarize out.")
-        if (choices.words, choices.stop_words, choices.vocabulary) != (Choices.words, Choices.stop_words, None):
-            raise UsageError(f"The words of the data set {source!r} are fixed; leave --words and the like out.")
-        kind = "counts" if named.prepare else "binary"
-        if choices.values not in ("auto", kind):
-            raise UsageError(f"The values of the data set {source!r} are {kind}; leave --values out.")
-        return _dataset(named.load(), source, choices)
-    if source == "-" if isinstance(source, str) else isinstance(source, Stream):
-        return _streamed(source, choices)
-    if isinstance(source, Iterator):
-        return _streamed(Stream(source, "counts" if choices.values == "counts" else "binary"), choices)
-    if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        if not path.suffix and not path.exists():
-            choose("data set", str(source), NAMED)
-        return _dataset(read(path, choices, vocabulary=choices.read_vocabulary()), path, choices)
-    rows = as_rows(source)
-    splits = {"all": rows} if test is None else {"train": rows, "test": as_rows(test)}
-    for part in splits.values():
-        if len(part.shape) != 2 or 0 in part.shape:
-            raise UsageError(f"One case a row is needed, not an array of shape {part.shape}.")
-        checked_rows(part, "The data")
-    return _dataset(Contents(splits), "The data", choices)
-
-
-def load_cases(
-    source: Any, choices: Choices, *, visible: int, kind: Kind, vocabulary: tuple[str, ...] | None = None
-) -> Cases:
-    """All cases of a file or array for a trained model, made what its own data was made by its resolved `choices`."""
-    if isinstance(source, str | os.PathLike):
-        contents, where = read(Path(source), choices, width=visible, vocabulary=vocabulary), source
-    else:
-        contents, where = Contents({"all": as_rows(source)}), "The data"
-    parts = list(contents.splits.values())
-    if parts[0].shape[1] != visible:
-        raise UsageError(f"{where} has {parts[0].shape[1]} columns, but the model was trained on {visible}.")
-    if contents.vocabulary is not None and contents.vocabulary != vocabulary:
-        raise UsageError(f"{where} counts other words than the model was trained on.")
-    if kind == "counts":
-        return stacked([as_counts(part, where) for part in parts])
-    if choices.binarize == "stochastic":
-        return stacked([as_grey(part, where, choices).binarized(0) for part in parts])
-    return stacked([as_binary(part, where, choices) for part in parts])
-
-
-def _streamed(source: Stream | str, choices: Choices) -> Dataset:
-    """Cases that are seen once: there are no test cases among them."""
-    words = choices.read_vocabulary()
-    stream = from_lines(_standard_input(), choices, words) if isinstance(source, str) else source
-    choices = dataclasses.replace(choices, values=stream.kind, binarize=choices.binarize or "none")
-    image = None if stream.kind == "counts" else _square(stream.width)
-    note = "a stream, every case seen once"
-    return Dataset("stream", stream, None, stream.kind, image=image, choices=choices, vocabulary=words, note=note)
-
-
-def _standard_input() -> Iterable[str]:
-    """Lines of UTF-8, whatever the locale; other bytes are replaced, as in files."""
-    if sys.stdin is None:
-        raise UsageError("There is no standard input to read cases from.")
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
-    return sys.stdin
-
-
-def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset:
-    """Decide what the values are, make them binary where asked to, and split."""
-    kind = kind_of(contents, where, choices)
-    parts = contents.splits
-    note = contents.note
-    if kind == "counts":
-        ready: dict[str, Any] = {name: as_counts(rows, where) for name, rows in parts.items()}
-        note = note or "word counts"
-    elif choices.binarize == "stochastic":
-        choices = dataclasses.replace(choices, white=choices.white or _white(parts.values()))
-        ready = {name: as_grey(rows, where, choices) for name, rows in parts.items()}
-        note = f"grey levels up to {choices.white:g}; minibatches are binarized anew, validation and test cases once"
-    else:
-        if choices.binarize == "threshold":
-            threshold = _middle(parts.values()) if choices.threshold is None else choices.threshold
-            choices = dataclasses.replace(choices, threshold=threshold)
-            note = f"on where the value is at least {threshold:g}"
-        ready = {name: as_binary(rows, where, choices) for name, rows in parts.items()}
-        note = note or "binary: every value is 0 or 1"
-    if "test" in ready:
-        train, test = ready["train"], ready["test"]
-    elif ready["all"].shape[0] < 2:
-        raise UsageError(f"{where} holds a single case; two at least are needed, to train on and to test on.")
-    else:
-        train, test = held_out(ready["all"], max(1, ready["all"].shape[0] // 10), seed=0)
-    if kind == "counts" and not column_sums(train).any():
-        raise UsageError(f"Every training document of {where} is empty.")
-    return Dataset(
-        name=Path(where).name,
-        train=train,
-        test=fixed(test),
-        kind=kind,
-        validation=fixed(ready["validation"], 1) if "validation" in ready else None,
-        image=None if kind == "counts" or isinstance(train, SparseRows) else _square(train.shape[1]),
-        choices=dataclasses.replace(choices, values=kind, binarize=choices.binarize or "none"),
-        vocabulary=contents.vocabulary,
-        note=note,
-    )
-
-
-def _middle(parts: Any) -> float:
-    """Halfway between the smallest and the largest value."""
-    ranges = [value_range(part) for part in parts]
-    return (min(low for low, _ in ranges) + max(high for _, high in ranges)) / 2
-
-
-def _white(parts: Any) -> float:
-    """The grey level that is certainly on: 1 for values up to 1, 255 for bytes, else the largest."""
-    highest = max(value_range(part)[1] for part in parts)
-    return next((white for white in (1.0, 255.0) if highest <= white), highest)
-
-
-def _square(width: int) -> tuple[int, int] | None:
-    side = round(width**0.5)
-    return (side, side) if side * side == width and side > 2 else None
+_HOMES = {
+    "Choices": "choices",
+    "Cases": "dataset",
+    "Dataset": "dataset",
+    "factorial_bound": "dataset",
+    "fingerprint": "dataset",
+    "unigram_bound": "dataset",
+    "Grey": "grey",
+    "load": "loading",
+    "load_cases": "loading",
+    "save_matrix": "matrices",
+    "NAMED": "registry",
+    "SparseRows": "sparse",
+    "Stream": "streams",
+}
+__all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+__getattr__, __dir__ = lazy(__name__, _HOMES)

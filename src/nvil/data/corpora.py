@@ -23,7 +23,7 @@ def lewis_tokens(paths: Iterable[Path]) -> Iterator[list[str]]:
                         yield tokens
                     tokens = []
                 elif tokens is None and line.strip():
-                    raise UsageError(f"{path}, line {number}: a document should begin with a line `.I <id>`.")
+                    raise UsageError(f"{path}, line {number}: a document must begin with a line `.I <id>`.")
                 elif tokens is not None and not line.startswith(b".W"):
                     tokens += line.decode("latin-1").split()
             if tokens is not None:

@@ -4,20 +4,21 @@ import dataclasses
 import hashlib
 from typing import Any, Literal
 
+import jax
 import numpy as np
 
+from nvil.data.sparse import MATRIX_ROWS, as_matrix
 from nvil.errors import UsageError
-from nvil.rows import SparseRows, column_sums, row_sums, select
-from nvil.streams import Stream
+from nvil.rows import Rows, as_rows, as_source
 
 Kind = Literal["binary", "counts"]
 Cases = Any
-"""One case a row: an array of bits, `Grey` levels to be binarized at every draw, `SparseRows`, or a `Stream`."""
+"""One case per row: an array of bits, or `Rows` of another kind; for training also a `Stream`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """Training and test cases, one a row.
+    """Training and test cases, one per row.
 
     - `kind`: "binary", or "counts" for the word counts of documents.
     - `test`: None for a stream.
@@ -54,37 +55,35 @@ class Dataset:
         """A hundred quantiles of the lengths of training documents: those of sampled ones. None for bits."""
         if not self.documents:
             return None
-        words = row_sums(self.train.first() if isinstance(self.train, Stream) else self.train)
+        words = as_source(self.train).first().row_sums()
         if not np.any(words > 0):
-            raise UsageError("The first documents are all empty, so that nothing can be learned from their lengths.")
+            raise UsageError("The first documents are all empty, so there are no lengths to learn from.")
         return tuple(np.quantile(words[words > 0], np.linspace(0.005, 0.995, 100)).round().astype(int).tolist())
 
     @property
     def fingerprint(self) -> str:
         """Identifies the very bits of the data, so that a run cannot go on with other data unnoticed."""
-        digest = hashlib.sha256("\n".join(self.vocabulary or ()).encode())
-        if isinstance(self.train, Stream):  # its cases are not known beforehand
-            return f"stream-{self.train.width}-{digest.hexdigest()[:8]}"
-        for part in (self.train, self.test, self.validation):
-            if part is None:
-                continue
-            digest.update(repr((part.shape, getattr(part, "scale", None))).encode())
-            sparse = isinstance(part, SparseRows)
-            arrays = (part.values, part.columns, part.begin, part.end) if sparse else (getattr(part, "values", part),)
-            for array in arrays:
-                digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()[:16]
+        return fingerprint(self.train, self.test, self.validation, vocabulary=self.vocabulary)
 
 
-def held_out(cases: Cases, count: int, *, seed: int) -> tuple[Cases, Cases]:
-    """Split `count` random cases off: `(the rest, those)`, each in their old order."""
-    order = np.random.default_rng(seed).permutation(cases.shape[0])
-    return select(cases, np.sort(order[count:])), select(cases, np.sort(order[:count]))
+def fingerprint(*parts: Any, vocabulary: tuple[str, ...] | None = None) -> str:
+    """Identifies the very bits of cases; None stands for no cases. A stream's are not known beforehand."""
+    digest = hashlib.sha256("\n".join(vocabulary or ()).encode())
+    for part in parts:
+        if part is None:
+            continue
+        rows = as_source(part)
+        if not isinstance(rows, Rows):
+            return f"stream-{rows.first().shape[1]}-{digest.hexdigest()[:8]}"
+        digest.update(repr((type(rows).__name__, rows.shape, getattr(rows, "scale", None))).encode())
+        for array in jax.tree.leaves(rows):
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:16]
 
 
 def factorial_bound(cases: Cases) -> float:
     """The log-likelihood per case that no model with independent variables can exceed on these very cases."""
-    rate = column_sums(cases) / cases.shape[0]
+    rate = as_rows(cases).mean()
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = rate * np.log(rate) + (1 - rate) * np.log1p(-rate)
     return float(np.sum(np.nan_to_num(terms)))
@@ -92,10 +91,11 @@ def factorial_bound(cases: Cases) -> float:
 
 def unigram_bound(train: Cases, test: Cases) -> tuple[float, float]:
     """Perplexity per document and per word without latents: the words' training frequencies, plus half a count each."""
-    frequency = column_sums(train) + 0.5
+    frequency = as_rows(train).column_sums() + 0.5
     log_rate = np.log(frequency / frequency.sum())
-    lengths = row_sums(test)
-    scores = np.concatenate([block @ log_rate for block in test.blocks()])
+    test = as_rows(test)
+    lengths = test.row_sums()
+    scores = np.concatenate([as_matrix(block) @ log_rate for block in test.blocks(MATRIX_ROWS)])
     written = lengths > 0
     per_document = np.exp(-np.mean(scores[written] / lengths[written]))
     return float(per_document), float(np.exp(-scores.sum() / lengths.sum()))

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from nvil.data.readers import Choices
+from nvil.data.choices import Choices
+from nvil.data.streams import Stream
 from nvil.data.text import WORD
 from nvil.errors import UsageError
-from nvil.streams import Stream
 
 
 def from_lines(lines: Iterable[str], choices: Choices, vocabulary: tuple[str, ...] | None = None) -> Stream:
@@ -20,7 +20,7 @@ def from_lines(lines: Iterable[str], choices: Choices, vocabulary: tuple[str, ..
     """
     lines = (line for line in lines if line.strip() or vocabulary is not None)
     if choices.binarize not in (None, "none") and (vocabulary is not None or choices.columns is not None):
-        raise UsageError("--binarize is for lines of numbers, not for pairs or text.")
+        raise UsageError("`binarize` is for lines of numbers, not for pairs or text.")
     if vocabulary is not None:
         return Stream(_counted(lines, vocabulary), "counts")
     first = next(iter(lines), None)
@@ -29,7 +29,7 @@ def from_lines(lines: Iterable[str], choices: Choices, vocabulary: tuple[str, ..
     lines = itertools.chain([first], lines)
     if ":" in first or choices.columns is not None:
         if choices.columns is None:
-            raise UsageError("Lines of column:count pairs do not say how many columns there are; give --columns.")
+            raise UsageError("Lines of column:count pairs do not say how many columns there are; give `columns`.")
         return Stream(
             _pairs(lines, choices.columns, choices.first_index), "binary" if choices.values == "binary" else "counts"
         )
@@ -39,9 +39,9 @@ def from_lines(lines: Iterable[str], choices: Choices, vocabulary: tuple[str, ..
 def _numbers(lines: Iterable[str], choices: Choices) -> Iterator[np.ndarray]:
     random = np.random.default_rng(0)
     if choices.binarize == "threshold" and choices.threshold is None:
-        raise UsageError("A stream's smallest and largest values are not known beforehand; give --threshold.")
+        raise UsageError("A stream's smallest and largest values are not known beforehand; give `threshold`.")
     if choices.binarize == "stochastic" and choices.white is None:
-        raise UsageError("A stream's largest value is not known beforehand; give --white.")
+        raise UsageError("A stream's largest value is not known beforehand; give `white`.")
     for number, line in enumerate(lines, 1):
         try:
             row = np.asarray([float(cell) for cell in re.split(r"[\s,]+", line.strip())])
@@ -70,9 +70,9 @@ def _pairs(lines: Iterable[str], columns: int, first_index: int) -> Iterator[np.
             try:
                 column, value = int(place) - first_index, float(count)
             except ValueError as error:
-                raise UsageError(f"Line {number} of the stream has {pair!r}; column:count is needed.") from error
+                raise UsageError(f"Line {number} of the stream has {pair!r} where column:count is needed.") from error
             if not 0 <= column < columns:
-                raise UsageError(f"Line {number} of the stream has a column {place}, and there are {columns}.")
+                raise UsageError(f"Line {number} of the stream has a column {place}, but there are only {columns}.")
             row[column] += value
         yield row
 

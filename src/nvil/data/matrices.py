@@ -2,7 +2,7 @@
 
 values.npy, columns.npy   the entries, row after row
 offsets.npy               where each row begins, and the end of the last
-vocabulary.txt            the words, one a line: a column each
+vocabulary.txt            the words, one per line, one per column
 test.npy                  the rows of the test set, where there is one
 """
 
@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from nvil.data.sparse import MATRIX_ROWS, as_matrix
 from nvil.errors import UsageError
-from nvil.rows import as_rows
+from nvil.rows import Rows, as_rows
 
 
 class MatrixWriter:
@@ -86,16 +87,18 @@ def save_matrix(folder: str | os.PathLike[str], matrix: Any, vocabulary: Iterabl
     **Arguments:**
 
     - `folder`: where to write; one that exists must be empty.
-    - `matrix`: a SciPy sparse matrix or anything else that holds one case a row.
+    - `matrix`: a SciPy sparse matrix or anything else that holds one case per row.
     - `vocabulary`: a word for every column.
     - `test`: the numbers of the rows that are the test set; without them a tenth is held out when it is loaded.
     """
     path, words = Path(folder), tuple(vocabulary)
     rows = as_rows(matrix)
     if len(words) != rows.shape[1] or any("\n" in word for word in words):
-        raise UsageError(f"{rows.shape[1]} columns need as many words without line breaks, not {len(words)}.")
+        raise UsageError(
+            f"The vocabulary must have one word, without line breaks, per column ({rows.shape[1]}), got {len(words)}."
+        )
     if test is not None and (len(test) == 0 or min(test) < 0 or max(test) >= rows.shape[0]):
-        raise UsageError(f"The test rows should be among the {rows.shape[0]} rows.")
+        raise UsageError(f"The test rows must be among the {rows.shape[0]} rows.")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"{path} is there already and not an empty folder.")
     with matrix_writer(path, len(words)) as writer:
@@ -104,14 +107,9 @@ def save_matrix(folder: str | os.PathLike[str], matrix: Any, vocabulary: Iterabl
         writer.finish(words, None if test is None else np.asarray(test))
 
 
-def iterate_rows(rows: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def iterate_rows(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """`(columns, counts)` of every row."""
-    if not hasattr(rows, "blocks"):
-        for row in rows:
-            (columns,) = np.nonzero(row)
-            yield columns, row[columns]
-        return
-    for block in rows.blocks():
+    for block in map(as_matrix, rows.blocks(MATRIX_ROWS)):
         for begin, end in zip(block.indptr[:-1], block.indptr[1:], strict=True):
             yield block.indices[begin:end], block.data[begin:end]
 

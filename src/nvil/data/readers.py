@@ -5,7 +5,6 @@ import dataclasses
 import gzip
 import io
 import lzma
-import math
 import os
 import re
 import struct
@@ -22,66 +21,9 @@ import numpy as np
 import scipy.sparse
 
 from nvil.data import text
-from nvil.errors import UsageError, choose
-from nvil.rows import SparseRows, sparse_rows
-
-
-@dataclasses.dataclass(frozen=True)
-class Choices:
-    """What the user says about the data where it does not say so itself.
-
-    - `values`: "binary", "counts" (of words), or "auto", which takes what is unambiguous.
-    - `binarize`: how grey levels become binary: "threshold", "stochastic" (every draw anew) or "none".
-    - `threshold`: on from this value up; by default halfway between the smallest and the largest.
-    - `white`: for stochastic binarization, the value that is certainly on; by default 1 for values up to 1, else 255.
-    - `words`, `stop_words`: of text, the size of the vocabulary, and "english" to leave those out, or "none".
-    - `vocabulary`: of text, a file with the words to count, one a line, instead.
-    - `first_index`: of svmlight files, 1 or 0.
-    - `columns`: of a stream of `column:count` lines, how many columns there are.
-    """
-
-    values: str = "auto"
-    binarize: str | None = None
-    threshold: float | None = None
-    white: float | None = None
-    words: int = 10_000
-    stop_words: str = "none"
-    vocabulary: str | None = None
-    first_index: int = 1
-    columns: int | None = None
-
-    def checked(self) -> "Choices":
-        choose("kind of values", self.values, ("auto", "binary", "counts"))
-        choose("list of stop words", self.stop_words, ("none", "english"))
-        if self.binarize is not None:
-            choose("binarization", self.binarize, ("none", "threshold", "stochastic"))
-        for name, binarize in (("threshold", "threshold"), ("white", "stochastic")):
-            value = getattr(self, name)
-            if value is not None and self.binarize != binarize:
-                raise UsageError(f"--{name} needs --binarize {binarize}.")
-            if value is not None and not math.isfinite(value):
-                raise UsageError(f"--{name} must be a finite number, not {value}.")
-        if self.white is not None and self.white <= 0:
-            raise UsageError(f"--white must be above 0, not {self.white}.")
-        if self.values == "counts" and self.binarize not in (None, "none"):
-            raise UsageError("--values counts and --binarize do not go together.")
-        if self.words < 1 or self.first_index not in (0, 1):
-            raise UsageError("--words must be at least 1, and --first-index 0 or 1.")
-        if self.columns is not None and self.columns < 1:
-            raise UsageError(f"--columns must be at least 1, not {self.columns}.")
-        return self
-
-    def read_vocabulary(self) -> tuple[str, ...] | None:
-        """The words of the file `vocabulary`."""
-        if self.vocabulary is None:
-            return None
-        try:
-            words = tuple(Path(self.vocabulary).read_text(encoding="utf-8").lower().split())
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"Cannot read the vocabulary {self.vocabulary}: {one_line(error)}.") from error
-        if not words or len(set(words)) < len(words):
-            raise UsageError(f"The vocabulary {self.vocabulary} should hold words, one a line, none twice.")
-        return words
+from nvil.data.choices import Choices
+from nvil.data.sparse import SparseRows, sparse_rows
+from nvil.errors import UsageError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +36,7 @@ class Contents:
 
 
 FORMATS = (
-    ".npy, .npz, .csv, .tsv, .amat, idx, .svm or .svmlight, .mtx, docword.*.txt, .txt (a document a line), .tar of "
+    ".npy, .npz, .csv, .tsv, .amat, idx, .svm or .svmlight, .mtx, docword.*.txt, .txt (one document per line), .tar of "
     "texts (all but .npz also with .gz), or a folder of texts"
 )
 
@@ -171,7 +113,7 @@ def _reader(path: Path) -> Callable[..., Contents]:
     if suffix == ".npz" and plain != name:
         suffix = ".gz"
     if suffix not in READERS:
-        raise UsageError(f"Cannot tell what kind of data {path} is; it should be one of {FORMATS}.")
+        raise UsageError(f"Cannot tell what kind of data {path} is; it must be one of {FORMATS}.")
     return READERS[suffix]
 
 
@@ -184,7 +126,7 @@ def checked_rows(rows: Any, where: Path | str) -> Any:
     if not (np.issubdtype(rows.dtype, np.integer) or np.issubdtype(rows.dtype, np.floating) or rows.dtype == bool):
         raise UsageError(f"{where} holds {rows.dtype} values; numbers are needed.")
     if rows.ndim < 2:
-        raise UsageError(f"{where} has shape {rows.shape}; one case a row is needed.")
+        raise UsageError(f"{where} has shape {rows.shape}; it must have one case per row.")
     if rows.size == 0:
         raise UsageError(f"{where} is empty: its shape is {rows.shape}.")
     return rows.reshape(len(rows), -1)
@@ -219,14 +161,14 @@ def _read_npy(path: Path, *_: Any) -> Contents:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray):
         array.close()
-        raise UsageError(f"Cannot read {path}: it is an archive, so its name should end in .npz.")
+        raise UsageError(f"Cannot read {path}: it is an archive, so its name must end in .npz.")
     return Contents({"all": array})
 
 
 def _read_npz(path: Path, *_: Any) -> Contents:
     with path.open("rb") as file:
         if file.read(6) == b"\x93NUMPY":
-            raise UsageError(f"Cannot read {path}: it is an array, so its name should end in .npy.")
+            raise UsageError(f"Cannot read {path}: it is an array, so its name must end in .npy.")
     with zipfile.ZipFile(path) as archive:
         if sum(entry.file_size for entry in archive.infolist()) > physical_memory():
             raise MemoryError
@@ -245,7 +187,7 @@ def _read_npz(path: Path, *_: Any) -> Contents:
         if len(names) == 1:
             return Contents({"all": arrays[names.pop()]})
     found = ", ".join(sorted(names)) or "nothing"
-    raise UsageError(f"{path} should hold one array, or two named train and test; it holds {found}.")
+    raise UsageError(f"{path} must hold one array, or two named train and test; it holds {found}.")
 
 
 def _saved_by_scipy(arrays: Any) -> Any:
@@ -281,7 +223,7 @@ def _read_csv(path: Path, *_: Any) -> Contents:
 
 
 def _read_amat(path: Path, *_: Any) -> Contents:
-    """Numbers with spaces between them, a case a line."""
+    """Numbers with spaces between them, one case per line."""
     content = _whole(path)
     bits = _plain_bits(content)
     return _read_table(path, None) if bits is None else Contents({"all": bits})
@@ -351,7 +293,7 @@ def _read_svmlight(path: Path, choices: Choices, width: int | None, _: Any) -> C
         matrix: Any = load_svmlight_file(str(path), n_features=width, zero_based=zero_based)[0]  # pyright: ignore
     except ValueError as error:
         if "zero-based" in str(error) or "index 0" in str(error):
-            raise UsageError(f"{path} has an index 0, and svmlight files count from 1; say --first-index 0.") from error
+            raise UsageError(f"{path} has an index 0, and svmlight files count from 1; say `first_index=0`.") from error
         raise
     if matrix.shape[1] > 2**31:
         raise ValueError(f"it has an index of {matrix.shape[1]}")
@@ -451,7 +393,7 @@ def _read_matrix_folder(path: Path, *_: Any) -> Contents:
 
 
 def _read_lines(path: Path, choices: Choices, _: Any, vocabulary: tuple[str, ...] | None) -> Contents:
-    """A document a line."""
+    """One document per line."""
 
     def documents() -> Iterator[bytes]:
         with opened(path) as file:
@@ -461,7 +403,7 @@ def _read_lines(path: Path, choices: Choices, _: Any, vocabulary: tuple[str, ...
 
 
 def _read_text_folder(path: Path, choices: Choices, _: Any, vocabulary: tuple[str, ...] | None) -> Contents:
-    """A file a document; folders named train and test are the two splits."""
+    """One file per document; folders named train and test are the two splits."""
     files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
 
     def documents(which: str) -> Iterator[bytes]:

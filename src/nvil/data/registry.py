@@ -13,11 +13,11 @@ import scipy.io
 
 from nvil.data import text
 from nvil.data.corpora import lewis_tokens, reuters_stories, without_header
-from nvil.data.dataset import held_out
 from nvil.data.download import Remote, cache_folder, fetch, find
 from nvil.data.matrices import save_matrix, write_documents
 from nvil.data.readers import READ_ERRORS, Contents, members, one_line, read
 from nvil.errors import UsageError
+from nvil.rows import as_rows, plain
 
 PREPARED = "prepared-1"
 """The folder of prepared word counts; its number grows when the preparation changes."""
@@ -28,7 +28,7 @@ class Named:
     """A named data set.
 
     `read` makes its contents of its files; `prepare`, for collections of text, writes word counts to a folder instead,
-    once, and they are mapped from there. `grey` data is made binary by `--binarize`.
+    once, and they are mapped from there. `grey` data is made binary by `binarize`.
     """
 
     cases: str
@@ -93,7 +93,7 @@ def _digits() -> Contents:
     from sklearn.datasets import load_digits
 
     cases = (load_digits(return_X_y=True)[0] >= 8).astype(np.uint8)
-    train, test = held_out(cases, 297, seed=0)
+    train, test = map(plain, as_rows(cases).hold_out(297, seed=0))
     return Contents({"train": train, "test": test}, note="a pixel is on where its ink is at least 8 of 16")
 
 
@@ -260,7 +260,7 @@ NAMED: dict[str, Named] = {
     ),
     "mnist": Named(
         cases="60,000 + 10,000",
-        variables="28x28 grey levels; stochastic binarization unless --binarize threshold",
+        variables='28x28 grey levels; stochastic binarization unless `binarize="threshold"`',
         split="the published one",
         origin="LeCun, Cortes & Burges (1998), CC BY-SA 3.0",
         download="12 MB",
@@ -270,7 +270,7 @@ NAMED: dict[str, Named] = {
     ),
     "omniglot": Named(
         cases="24,345 + 8,070",
-        variables="28x28 grey levels; stochastic binarization unless --binarize threshold",
+        variables='28x28 grey levels; stochastic binarization unless `binarize="threshold"`',
         split="that of Burda, Grosse & Salakhutdinov (2016)",
         origin="Lake, Salakhutdinov & Tenenbaum (2015), MIT licence",
         download="size not published",
@@ -280,7 +280,7 @@ NAMED: dict[str, Named] = {
     ),
     "fashion-mnist": Named(
         cases="60,000 + 10,000",
-        variables="28x28 grey levels; stochastic binarization unless --binarize threshold",
+        variables='28x28 grey levels; stochastic binarization unless `binarize="threshold"`',
         split="the published one",
         origin="Xiao, Rasul & Vollgraf (2017), MIT licence",
         download="31 MB",

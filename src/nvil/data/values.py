@@ -5,12 +5,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from nvil.data.choices import Choices
 from nvil.data.dataset import Kind
-from nvil.data.readers import Choices, Contents
+from nvil.data.grey import Grey
+from nvil.data.readers import Contents
+from nvil.data.sparse import SparseRows, sparse_rows
 from nvil.errors import UsageError
-from nvil.rows import Grey, SparseRows, sparse_rows
 
-BINARIZE = "say how to make them binary with --binarize threshold or --binarize stochastic"
+BINARIZE = 'say how to make them binary with `binarize="threshold"` or `binarize="stochastic"`'
 
 
 def kind_of(contents: Contents, where: Any, choices: Choices) -> Kind:
@@ -28,8 +30,8 @@ def kind_of(contents: Contents, where: Any, choices: Choices) -> Kind:
         return "binary"
     if all(np.all((part.values == 0) | (part.values == 1)) for part in parts):
         raise UsageError(
-            f"Every value stored in {where} is 1: say --values binary for variables that are on or off, "
-            "or --values counts for the words of documents."
+            f'Every value stored in {where} is 1: say `values="binary"` for variables that are on or off, '
+            'or `values="counts"` for the words of documents.'
         )
     return "counts"
 
@@ -42,12 +44,12 @@ def as_counts(rows: Any, where: Any) -> SparseRows:
         not np.all(np.isfinite(values)) or np.any(values < 0) or np.any(values != np.round(values))
     ):
         raise UsageError(
-            f"{where} should hold word counts, whole numbers from 0 up, and holds other values; "
-            "if they are no counts, say how to make them binary with --binarize."
+            f"{where} must hold word counts, whole numbers from 0 up, but holds other values; "
+            "if they are not counts, say how to make them binary with `binarize`."
         )
     if values.max(initial=0) < 2**24:  # whole numbers up to there are exact in single precision
         return rows
-    raise UsageError(f"{where} should hold word counts, and holds one of {values.max():g}.")
+    raise UsageError(f"{where} must hold word counts, but holds one of {values.max():g}.")
 
 
 def as_grey(rows: Any, where: Any, choices: Choices) -> Grey:
@@ -58,7 +60,7 @@ def as_grey(rows: Any, where: Any, choices: Choices) -> Grey:
     if rows.min() < 0 or rows.max() > choices.white:
         raise UsageError(
             f"{where} has values from {rows.min():g} to {rows.max():g}; stochastic binarization reads values from 0 to "
-            f"--white ({choices.white:g}) as probabilities."
+            f"`white` ({choices.white:g}) as probabilities."
         )
     return Grey(rows, choices.white)
 
@@ -76,7 +78,7 @@ def as_binary(rows: Any, where: Any, choices: Choices) -> Any:
         return (rows >= choices.threshold).astype(np.uint8)
     if isinstance(rows, SparseRows):
         if not np.all((rows.values == 0) | (rows.values == 1)):
-            raise UsageError(f"{where} has values other than 0 and 1; {BINARIZE}, or say --values counts.")
+            raise UsageError(f'{where} has values other than 0 and 1; {BINARIZE}, or say `values="counts"`.')
         return rows
     _check_dense(rows, where)
     return rows.astype(np.uint8)
@@ -109,7 +111,7 @@ def _check_finite(rows: np.ndarray, where: Any) -> None:
 
 
 def _check_dense(rows: np.ndarray, where: Any) -> None:
-    """Refuse values other than 0 and 1, with a word on what they may be."""
+    """Refuse values other than 0 and 1, with a hint at what they may be."""
     _check_finite(rows, where)
     outside = (rows != 0) & (rows != 1)
     if not np.any(outside):
@@ -118,5 +120,6 @@ def _check_dense(rows: np.ndarray, where: Any) -> None:
     whole = rows.min() >= 0 and np.array_equal(rows, np.round(rows))
     raise UsageError(
         f"{where} has values other than 0 and 1, first {rows[row, column]:g} at row {row}, column {column} (from 0); "
-        f"{BINARIZE}{', or, if they are word counts, say --values counts' if whole else ''}."
+        + BINARIZE
+        + (', or, if they are word counts, say `values="counts"`.' if whole else ".")
     )

@@ -7,19 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from nvil import signals
 from nvil.contracts import Estimator, Info, Latents, Pair, Parameters, SignalInfo
-from nvil.errors import UsageError, choose
+from nvil.errors import UsageError
 from nvil.estimators.samples import enumerate_latents, log_probs, sample_latents
-from nvil.signals import (
-    Chain,
-    InputDependentBaseline,
-    Order,
-    RunningMean,
-    Transformation,
-    VarianceNormalisation,
-    global_signal,
-    local_signals,
-)
+from nvil.signals import Chain, Contexts, Transformation, batch_variance, global_signal, local_signals
 
 
 class NVIL(Estimator):
@@ -32,7 +24,7 @@ class NVIL(Estimator):
     for S samples h_s ~ Q(h | x) of every case, summed over the cases. Build it with `nvil` or `reinforce`.
     """
 
-    transformation: Transformation
+    transformation: Chain
     samples: int = 1
     local: bool = True
 
@@ -44,8 +36,7 @@ class NVIL(Estimator):
         """
         draw_key, psi_key = jax.random.split(key)
         h = self.sample(draw_key, pair, x)
-        signals = self.signals(*log_probs(pair, x, h))
-        return self.transformation.init(psi_key, signals, pair.inference.contexts(x, h))
+        return self.transformation.init(psi_key, self.signals(*log_probs(pair, x, h)), self.contexts(pair, x, h))
 
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Latents:
         """h ~ Q(h | x), shape `(samples, cases, ...)`."""
@@ -56,8 +47,8 @@ class NVIL(Estimator):
 
         def objective(params: Parameters) -> tuple[Float[Array, ""], tuple[Any, Info]]:
             log_p, log_q = log_probs(params.pair, x, draws)
-            # Q may share parameters with what its baselines see; they are no business of the baselines' loss.
-            contexts = jax.lax.stop_gradient(params.inference.contexts(x, draws))
+            # Q may share parameters with what its baselines see; the baselines' loss must not train those.
+            contexts = jax.lax.stop_gradient(self.contexts(params.pair, x, draws))
             raw = jax.lax.stop_gradient(self.signals(log_p, log_q))
             signal, baseline, new_state = self.transformation.update(raw, contexts, params.baselines, state)
             signal, new_state = jax.lax.stop_gradient((signal, new_state))
@@ -79,48 +70,64 @@ class NVIL(Estimator):
     def enumerate_draws(self, pair: Pair, x: Any) -> tuple[Latents, Float[Array, " outcomes"]]:
         return enumerate_latents(pair, x, self.samples)
 
-    def signals(self, log_p: Array, log_q: Array) -> Float[Array, "samples cases layers"]:
+    def signal_names(self) -> tuple[str, ...]:
+        names = ["raw"]
+        for step in self.transformation.transformations:
+            name = type(step).__name__
+            names.append(name if name not in names else f"{name} {len(names)}")
+        return tuple(names)
+
+    def signal_variances(
+        self, draws: Latents, params: Parameters, x: Any, state: Any
+    ) -> tuple[Float[Array, " signals"], ...]:
+        """A running mean changes no variance: what it takes away is the mean."""
+        contexts = self.contexts(params.pair, x, draws)
+        signal = self.signals(*log_probs(params.pair, x, draws))
+        variances = [batch_variance(signal)]
+        for step, psi, own in zip(self.transformation.transformations, params.baselines, state, strict=True):
+            signal, _, _ = step.update(signal, contexts, psi, own)
+            variances.append(batch_variance(signal))
+        return tuple(variances)
+
+    def signals(self, log_p: Array, log_q: Array) -> Float[Array, "samples cases signals"]:
         """The learning signals before any transformation."""
         return local_signals(log_p, log_q) if self.local else global_signal(log_p, log_q)
 
+    def contexts(self, pair: Pair, x: Any, h: Latents) -> Contexts:
+        """What the baseline of each signal sees: h^(i-1) for layer i, and x for the global signal."""
+        contexts = pair.inference.contexts(x, h)
+        return contexts if self.local else contexts[:1]
 
-def nvil(
-    *,
-    samples: int = 1,
-    local: bool = True,
-    baseline: bool = True,
-    running_mean: bool = True,
-    normalisation: bool = True,
-    order: Order = "paper",
-    decay: float = 0.8,
-    units: int = 100,
-) -> NVIL:
-    """NVIL as in the paper; every technique can be turned off alone.
+
+def nvil(*transformations: Transformation, samples: int = 1, local: bool = True) -> NVIL:
+    """NVIL with the paper's variance reduction techniques, or with the `transformations` given instead.
 
     **Arguments:**
 
+    - `transformations`: of the learning signal, in order (`nvil.signals`). Without any, those of Algorithm 1:
+      `input_dependent_baseline()`, `running_mean()`, `variance_normalisation()`.
     - `samples`: of the latents, for every case of a minibatch.
-    - `local`: a learning signal for every layer (Section 2.3.3) instead of one for all.
-    - `baseline`: subtract the input-dependent baseline C(x), a network with `units` tanh units.
-    - `running_mean`: subtract the running mean c of the signal.
-    - `normalisation`: divide by the running deviation max(1, sqrt v) of the signal.
-    - `order`: "paper" uses c and v after their update, as Algorithm 1 does; "strict" uses the previous ones, which
-      makes the estimator unbiased (up to the scale of the normalisation).
-    - `decay`: the smoothing factor alpha of c and v.
+    - `local`: a learning signal per layer (Section 2.3.3), each with statistics and a baseline of its own, instead of
+      one signal for all layers with one of each, the baseline on x.
+
+    !!! example
+
+        >>> from nvil import signals
+        >>> estimator = nvil(signals.input_dependent_baseline(units=50), signals.running_mean())
+        >>> two_samples = nvil(signals.leave_one_out(), samples=2)
     """
-    if samples < 1 or units < 1:
-        raise UsageError(f"samples and units must be at least 1, not {samples} and {units}.")
-    if not 0 <= decay < 1:
-        raise UsageError(f"decay must be from 0 up to but not including 1, not {decay}.")
-    choose("order", order, ("paper", "strict"))
-    transformations = (
-        (baseline, InputDependentBaseline(units)),
-        (running_mean, RunningMean(decay, order)),
-        (normalisation, VarianceNormalisation(decay, order)),
-    )
-    return NVIL(Chain(tuple(t for used, t in transformations if used)), samples, local)
+    paper = (signals.input_dependent_baseline(), signals.running_mean(), signals.variance_normalisation())
+    return _estimator(transformations or paper, samples, local)
 
 
-def reinforce(*, samples: int = 1) -> NVIL:
-    """The naive estimator of Eq. 6: NVIL with every technique off."""
-    return nvil(samples=samples, local=False, baseline=False, running_mean=False, normalisation=False)
+def reinforce(*, samples: int = 1, local: bool = False) -> NVIL:
+    """The naive estimator of Eq. 6: NVIL without any transformation of the signal."""
+    return _estimator((), samples, local)
+
+
+def _estimator(transformations: tuple[Transformation, ...], samples: int, local: bool) -> NVIL:
+    if samples < 1:
+        raise UsageError(f"`samples` must be at least 1, got {samples}.")
+    if samples < 2 and any(isinstance(each, signals.LeaveOneOut) for each in transformations):
+        raise UsageError("A leave-one-out baseline needs at least 2 samples per case; give samples=2 or more.")
+    return NVIL(signals.chain(*transformations), samples, local)

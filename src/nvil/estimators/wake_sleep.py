@@ -68,7 +68,7 @@ def wake_sleep(*, samples: int = 1) -> WakeSleep:
     The paper trains it with a smaller learning rate than NVIL's, 1e-4.
     """
     if samples < 1:
-        raise UsageError(f"samples must be at least 1, not {samples}.")
+        raise UsageError(f"`samples` must be at least 1, got {samples}.")
     return WakeSleep(samples)
 
 

@@ -10,7 +10,7 @@
     ...     figures.curve([nvil.Run.open(folder) for folder in folders], figure.subplots())
     ...     return figure
 
-Where several figures of one run are drawn, give them `nvil.report.Contents(run)` in place of the run: what they share
+Where several figures of one run are drawn, give them `nvil.report.Summary(run)` in place of the run: what they share
 is then worked out once.
 """
 
@@ -21,11 +21,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from nvil import pictures
 from nvil.diagnostics import IN_USE
 from nvil.errors import UsageError
-from nvil.report.contents import NETWORKS, Contents
-from nvil.runs import Run
+from nvil.report import pictures
+from nvil.report.summary import NETWORKS, Summary
+from nvil.runs.run import Run
 
 COLOURS = ("#1f5f9e", "#b8431f", "#3a7d32", "#7a4a9c", "#8a6d00", "#00767a")
 STYLES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2, 1, 1, 1, 2)), (0, (2, 2)))
@@ -35,42 +35,42 @@ ROWS = 40
 SMALL = 9
 
 
-def curve(runs: Sequence[Run | Contents], axes: Axes, name: str | None = None) -> None:
+def curve(runs: Sequence[Run | Summary], axes: Axes, name: str | None = None) -> None:
     """The bound over updates, the best validation bound marked.
 
     Of one run, the bound of its minibatches and of its validation cases, or only that which `name` says ("bound",
     "validation_bound"). Of several, the validation bound of each, or the minibatches' of all if one has none.
     """
-    contents = [_contents(run) for run in runs]
-    if not any(np.any(np.isfinite(each.series("bound"))) for each in contents):
+    summary = [_summary(run) for run in runs]
+    if not any(np.any(np.isfinite(each.series("bound"))) for each in summary):
         raise UsageError("There is no report to draw a curve of.")
-    validated = all(each.best for each in contents)
-    if len(contents) == 1:
-        (only,) = contents
+    validated = all(each.best for each in summary)
+    if len(summary) == 1:
+        (only,) = summary
         names = {"bound": "minibatches", "validation_bound": "validation"}
         lines = [(only.updates, only.series(key), names[key]) for key in names if name in (None, key)]
         label = "bound (nats per case)"
     else:
         name = name or ("validation_bound" if validated else "bound")
-        lines = [(each.updates, each.series(name), each.name) for each in contents]
+        lines = [(each.updates, each.series(name), each.name) for each in summary]
         label = f"{'validation bound' if name == 'validation_bound' else 'bound of minibatches'} (nats per case)"
-    _lines(axes, lines, markers=len(contents) > 1)
-    for each in contents if validated and name != "bound" else ():
+    _lines(axes, lines, markers=len(summary) > 1)
+    for each in summary if validated and name != "bound" else ():
         assert each.best is not None
         axes.plot(*each.best, marker="o", markersize=9, fillstyle="none", color="black", markeredgewidth=1.2)
-        if len(contents) == 1:
+        if len(summary) == 1:
             text = f"ring: best {each.best[1]:.2f} at update {each.best[0]:,}"
             axes.set_title(text.replace("-", "\N{MINUS SIGN}"), loc="right", fontsize=SMALL)
     axes.set_ylabel(label)
     _over_updates(axes)
 
 
-def units(run: Run | Contents, axes: Axes) -> None:
+def units(run: Run | Summary, axes: Axes) -> None:
     """The KL divergence of every latent unit from its prior, by rank, for each layer."""
-    contents = _contents(run)
-    kl = contents.unit_kl
+    summary = _summary(run)
+    kl = summary.unit_kl
     if kl is None:
-        raise UsageError(contents.why_no_parameters or contents.why_no_data)
+        raise UsageError(summary.why_no_parameters or summary.why_no_data)
     lines = []
     for i, layer in enumerate(kl, 1):
         ranks = np.arange(1, len(layer) + 1, dtype=float)
@@ -86,60 +86,60 @@ def units(run: Run | Contents, axes: Axes) -> None:
     _tidy(axes)
 
 
-def signal_deviation(run: Run | Contents, axes: Axes) -> None:
-    """The deviation of the learning signal of every layer, as it comes and as it is used."""
-    contents = _contents(run)
+def signal_deviation(run: Run | Summary, axes: Axes) -> None:
+    """The standard deviation of each learning signal, raw and as used."""
+    summary = _summary(run)
     lines = []
     for kind, name in (("raw", "raw_deviation"), ("used", "deviation")):
-        for i, values in enumerate(contents.layer_series(f"signal.{name}").T, 1):
-            lines.append((contents.updates, values, f"h{i} {kind}"))
+        for i, values in enumerate(summary.layer_series(f"signal.{name}").T, 1):
+            lines.append((summary.updates, values, f"h{i} {kind}"))
     _lines(axes, lines, logarithmic=True)
-    axes.set_ylabel("deviation (nats)")
+    axes.set_ylabel("standard deviation (nats)")
     _over_updates(axes)
 
 
-def signal_mean(run: Run | Contents, axes: Axes) -> None:
+def signal_mean(run: Run | Summary, axes: Axes) -> None:
     """The mean of the learning signal of every layer as it is used, which the baselines should keep near zero."""
-    contents = _contents(run)
-    means = contents.layer_series("signal.mean").T
+    summary = _summary(run)
+    means = summary.layer_series("signal.mean").T
     axes.axhline(0, color="0.5", linewidth=0.8)  # first, as the names of the lines stand where the limits put them
-    _lines(axes, [(contents.updates, values, f"h{i}") for i, values in enumerate(means, 1)])
+    _lines(axes, [(summary.updates, values, f"h{i}") for i, values in enumerate(means, 1)])
     axes.set_ylabel("mean of the used signal")
     _over_updates(axes)
 
 
-def gradient_norms(run: Run | Contents, axes: Axes) -> None:
+def gradient_norms(run: Run | Summary, axes: Axes) -> None:
     """The norm of the gradient of each network."""
-    _per_network(_contents(run), axes, "gradient_norms", "norm of the gradient", logarithmic=True)
+    _per_network(_summary(run), axes, "gradient_norms", "norm of the gradient", logarithmic=True)
 
 
-def gradient_snr(run: Run | Contents, axes: Axes) -> None:
+def gradient_snr(run: Run | Summary, axes: Axes) -> None:
     """The signal-to-noise ratio of the gradient of each network."""
-    _per_network(_contents(run), axes, "diagnostics.gradient_snr", "signal-to-noise ratio")
+    _per_network(_summary(run), axes, "diagnostics.gradient_snr", "signal-to-noise ratio")
 
 
-def samples(run: Run | Contents, axes: Axes) -> None:
+def samples(run: Run | Summary, axes: Axes) -> None:
     """A grid of samples: the probability of every pixel given sampled latents, or for DARN sampled pixels."""
-    contents = _contents(run)
-    _picture(contents, axes, contents.samples and contents.samples[1], contents.run.image)
+    summary = _summary(run)
+    _picture(summary, axes, summary.samples and summary.samples[1], summary.run.facts.image)
 
 
-def reconstructions(run: Run | Contents, axes: Axes) -> None:
+def reconstructions(run: Run | Summary, axes: Axes) -> None:
     """Test cases, each above what the model makes of it."""
-    contents = _contents(run)
-    image = contents.run.image
-    _picture(contents, axes, paired_pictures(contents), image and (2 * image[0], image[1]))
+    summary = _summary(run)
+    image = summary.run.facts.image
+    _picture(summary, axes, paired_pictures(summary), image and (2 * image[0], image[1]))
 
 
-def weights(run: Run | Contents, axes: Axes) -> None:
-    """The weights of the first layer's units: a picture of each, or one row of a map where cases are no pictures."""
-    contents = _contents(run)
-    if contents.run.image:
-        _picture(contents, axes, weight_pictures(contents), contents.run.image)
+def weights(run: Run | Summary, axes: Axes) -> None:
+    """The weights of the first layer's units: a picture of each, or one row of a map where cases are not pictures."""
+    summary = _summary(run)
+    if summary.run.facts.image:
+        _picture(summary, axes, weight_pictures(summary), summary.run.facts.image)
         return
-    values = contents.weights
+    values = summary.weights
     if values is None:
-        raise UsageError(contents.why_no_parameters)
+        raise UsageError(summary.why_no_parameters)
     rows = values[:ROWS]
     limit = np.abs(rows).max() or 1.0
     drawn = axes.imshow(rows, cmap="gray_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
@@ -154,14 +154,14 @@ def weights(run: Run | Contents, axes: Axes) -> None:
     axes.tick_params(labelsize=SMALL)
 
 
-def marginals(run: Run | Contents, axes: Axes) -> None:
+def marginals(run: Run | Summary, axes: Axes) -> None:
     """How often every variable is on in the training data and in samples from the model."""
-    contents = _contents(run)
-    if contents.pair is None or contents.samples is None:
-        raise UsageError(contents.why_no_parameters)
-    trained = np.asarray(contents.pair.inference.center.value)
+    summary = _summary(run)
+    if summary.pair is None or summary.samples is None:
+        raise UsageError(summary.why_no_parameters)
+    trained = np.asarray(summary.pair.inference.center.value)
     axes.plot([0, 1], [0, 1], color="0.5", linewidth=0.8)
-    axes.plot(trained, contents.samples[1].mean(axis=0), "o", color=COLOURS[0], markersize=5, alpha=0.7)
+    axes.plot(trained, summary.samples[1].mean(axis=0), "o", color=COLOURS[0], markersize=5, alpha=0.7)
     axes.set_xlabel("on in the training data (share)")
     axes.set_ylabel("on in samples (share)")
     axes.set_xlim(-0.03, 1.03)
@@ -169,41 +169,41 @@ def marginals(run: Run | Contents, axes: Axes) -> None:
     _tidy(axes)
 
 
-def weight_pictures(contents: Contents, count: int = 100) -> np.ndarray | None:
+def weight_pictures(summary: Summary, count: int = 100) -> np.ndarray | None:
     """The weights of the units that carry most, as ink in [0, 1]: a unit's largest is black, minus that is white."""
-    if contents.weights is None or contents.pair is None:
+    if summary.weights is None or summary.pair is None:
         return None
-    mean = np.asarray(contents.pair.inference.center.value, float)
+    mean = np.asarray(summary.pair.inference.center.value, float)
     # What the data says nothing about keeps its first weights, or drifts: noise that would draw the eye.
-    shown = np.where(mean * (1 - mean) > 1e-3, contents.weights[:count], 0)
+    shown = np.where(mean * (1 - mean) > 1e-3, summary.weights[:count], 0)
     limit = np.maximum(np.quantile(np.abs(shown), 0.99, axis=1, keepdims=True), 1e-9)
     return np.clip(0.5 + 0.5 * shown / limit, 0, 1)
 
 
-def paired_pictures(contents: Contents, count: int = 50) -> np.ndarray | None:
+def paired_pictures(summary: Summary, count: int = 50) -> np.ndarray | None:
     """Test cases with their reconstructions below, as one picture each."""
-    if contents.reconstructions is None or contents.cases is None:
+    if summary.reconstructions is None or summary.cases is None:
         return None
-    shown = contents.reconstructions[:count]
-    return np.concatenate([contents.cases[: len(shown)], shown], axis=1)
+    shown = summary.reconstructions[:count]
+    return np.concatenate([summary.cases[: len(shown)], shown], axis=1)
 
 
-def _contents(run: Run | Contents) -> Contents:
-    return run if isinstance(run, Contents) else Contents(run)
+def _summary(run: Run | Summary) -> Summary:
+    return run if isinstance(run, Summary) else Summary(run)
 
 
-def _per_network(contents: Contents, axes: Axes, name: str, label: str, *, logarithmic: bool = False) -> None:
-    lines = [(contents.updates, contents.series(f"{name}.{network}"), network) for network in NETWORKS]
+def _per_network(summary: Summary, axes: Axes, name: str, label: str, *, logarithmic: bool = False) -> None:
+    lines = [(summary.updates, summary.series(f"{name}.{network}"), network) for network in NETWORKS]
     _lines(axes, lines, logarithmic=logarithmic)
     axes.set_ylabel(label)
     _over_updates(axes)
 
 
-def _picture(contents: Contents, axes: Axes, cases: np.ndarray | None, image: tuple[int, int] | None) -> None:
+def _picture(summary: Summary, axes: Axes, cases: np.ndarray | None, image: tuple[int, int] | None) -> None:
     if image is None:
-        raise UsageError(f"The cases of {contents.run.folder} are not pictures.")
+        raise UsageError(f"The cases of {summary.run.folder} are not pictures.")
     if cases is None:
-        raise UsageError(contents.why_no_parameters or contents.why_no_data)
+        raise UsageError(summary.why_no_parameters or summary.why_no_data)
     axes.imshow(pictures.grid(cases, image), cmap="gray", vmin=0, vmax=1)
     axes.set_axis_off()
 

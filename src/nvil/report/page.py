@@ -5,7 +5,6 @@ import dataclasses
 import io
 import itertools
 import re
-import shlex
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,13 +18,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import nvil
-from nvil import storage
 from nvil.diagnostics import IN_USE
 from nvil.evaluation import DocumentEvaluation, Evaluation
-from nvil.pictures import grid, png
 from nvil.report import figures
-from nvil.report.contents import Contents, printable
-from nvil.runs import Config, Run, made_with
+from nvil.report.pictures import grid, png
+from nvil.report.summary import Summary, printable
+from nvil.runs import storage
+from nvil.runs.run import Run, made_with
 
 MODEL_NAMES = {"sbn": "SBN", "fdarn": "fDARN", "darn": "DARN"}
 ESTIMATOR_NAMES = {"nvil": "NVIL", "wake-sleep": "wake-sleep", "reinforce": "REINFORCE"}
@@ -53,72 +52,76 @@ def write_report(
     *,
     dataset: Any = None,
     result: Evaluation | DocumentEvaluation | None = None,
+    test: Any = None,
 ) -> Path:
-    """Write the page of one run, by default `report.html` in its folder; `dataset` and `result` spare work if known."""
+    """Write the page of one run, by default `report.html` in its folder.
+
+    `dataset` and `result` spare work if known; `test` are cases to evaluate on and to show, for a run whose data came
+    from Python.
+    """
     out = run.folder / "report.html" if out is None else out
-    storage.save_text(out, report_page(Contents(run, dataset=dataset, result=result)))
+    storage.save_text(out, report_page(Summary(run, dataset=dataset, result=result, test=test)))
     return out
 
 
 def write_comparison(runs: Sequence[Run], out: Path) -> Path:
     """Write the page of several runs: their curves on shared axes and their results in a table."""
-    contents = [Contents(run) for run in runs]
-    if len({each.name for each in contents}) < len(contents):  # then the folders they are in tell them apart
-        for each in contents:
+    summary = [Summary(run) for run in runs]
+    if len({each.name for each in summary}) < len(summary):  # then the folders they are in tell them apart
+        for each in summary:
             each.name = printable(str(each.run.folder))
-    storage.save_text(out, comparison_page(contents))
+    storage.save_text(out, comparison_page(summary))
     return out
 
 
-def report_page(contents: Contents) -> str:
+def report_page(summary: Summary) -> str:
     """The page of one run as HTML."""
-    config = contents.run.config
     learned = (
-        (_samples(contents), "Samples"),
-        (_reconstructions(contents), "Reconstructions"),
-        (_latents(contents), "What the latents stand for"),
-        (_units(contents), "Units in use"),
+        (_samples(summary), "Samples"),
+        (_reconstructions(summary), "Reconstructions"),
+        (_latents(summary), "What the latents stand for"),
+        (_units(summary), "Units in use"),
     )
     return _render(
-        title=contents.name,
-        subtitle=f"{_long_name(config)} trained by {_estimator_name(config)} on {_data_name(config)}",
-        cards=_cards(contents),
-        notes=_notes(contents),
+        title=summary.name,
+        subtitle=f"{_long_name(summary.run)} trained by {_estimator_name(summary.run)} on {_data_name(summary.run)}",
+        cards=_cards(summary),
+        notes=_notes(summary),
         sections=[
-            ("Training", [_description(contents), *_curve(contents)]),
+            ("Training", [_description(summary), *_curve(summary)]),
             ("What it learned", [_titled(part, title) for part, title in learned if part]),
-            ("Diagnostics", _diagnostics(contents)),
-            ("How to make it again", [_command(contents), _versions([contents])]),
+            ("Diagnostics", _diagnostics(summary)),
+            ("How to make it again", [_command(summary), _versions([summary])]),
         ],
     )
 
 
-def comparison_page(contents: Sequence[Contents]) -> str:
+def comparison_page(summary: Sequence[Summary]) -> str:
     """The page of several runs as HTML."""
-    notes = [f"{each.name}: {note}" for each in contents for note in _notes(each)]
-    if len({each.run.fingerprint for each in contents}) > 1:
+    notes = [f"{each.name}: {note}" for each in summary for note in _notes(each)]
+    if len({each.run.facts.fingerprint for each in summary}) > 1:
         notes.insert(0, "These runs were not trained on the same data: their bounds cannot be compared.")
-    samples = [(_samples(each, pictures=30, documents=3), each.name) for each in contents]
+    samples = [(_samples(each, pictures=30, documents=3), each.name) for each in summary]
     drawn = [_titled(part, name) for part, name in samples if part]
     # One caption, of the last, where all are alike.
     drawn = [
         dataclasses.replace(part, caption="") if part.caption == after.caption else part
         for part, after in itertools.pairwise(drawn)
     ] + drawn[-1:]
-    data = sorted({_data_name(each.run.config) for each in contents})
+    data = sorted({_data_name(each.run) for each in summary})
     return _render(
-        title=f"{len(contents)} runs compared",
-        subtitle=f"{', '.join(each.name for each in contents)} on {', '.join(data)}",
+        title=f"{len(summary)} runs compared",
+        subtitle=f"{', '.join(each.name for each in summary)} on {', '.join(data)}",
         cards=[],
         notes=notes,
         sections=[
-            ("The bound during training", _curves(contents)),
-            ("Results", [_results(contents)]),
-            ("What differs", [_differences(contents)]),
+            ("The bound during training", _curves(summary)),
+            ("Results", [_results(summary)]),
+            ("What differs", [_differences(summary)]),
             ("Samples", drawn),
             (
                 "How to make them again",
-                [_titled(_command(each), each.name) for each in contents] + [_versions(contents)],
+                [_titled(_command(each), each.name) for each in summary] + [_versions(summary)],
             ),
         ],
     )
@@ -135,31 +138,31 @@ def _titled(part: Part, title: str) -> Part:
     return dataclasses.replace(part, title=title)
 
 
-def _cards(contents: Contents) -> list[tuple[str, str, str]]:
+def _cards(summary: Summary) -> list[tuple[str, str, str]]:
     """The results in short: label, value, and a note on what it is."""
     cards = []
-    result, without = contents.result, contents.without_latents
-    if contents.perplexities is not None:
-        perplexities = contents.perplexities.perplexity, contents.perplexities.corpus_perplexity
+    result, without = summary.result, summary.without_latents
+    if summary.perplexities is not None:
+        perplexities = summary.perplexities.perplexity, summary.perplexities.corpus_perplexity
         cards.append(_perplexity_card("Test perplexity", perplexities, "lower is better"))
     if isinstance(without, tuple):
         cards.append(_perplexity_card("Unigram perplexity", without, "without latents"))
     if result is None:
-        cards.append(("Test bound", "not known", printable(contents.why_no_result)))
+        cards.append(("Test bound", "not known", printable(summary.why_no_result)))
     else:
         note = f"nats per case ± standard error; {result.cases:,} test cases, {result.samples} samples of h each"
         cards.append(("Test bound", _with_error(result), note))
     if isinstance(without, float):
         note = "nats per case, of a factorial model fitted to these very cases"
         cards.append(("Best without latents", number(without), note))
-    if contents.best is not None:
-        note = f"at update {contents.best[0]:,}, whose parameters are kept"
-        if contents.kept is not None and contents.kept < contents.best[0]:
-            note = f"at update {contents.best[0]:,}; the parameters on this page are those kept at {contents.kept:,}"
-        cards.append(("Best validation bound", number(contents.best[1]), note))
-    if contents.unit_kl is not None:
-        used = sum(int(np.sum(layer > IN_USE)) for layer in contents.unit_kl)
-        units = sum(len(layer) for layer in contents.unit_kl)
+    if summary.best is not None:
+        note = f"at update {summary.best[0]:,}, whose parameters are kept"
+        if summary.kept is not None and summary.kept < summary.best[0]:
+            note = f"at update {summary.best[0]:,}; the parameters on this page are those kept at {summary.kept:,}"
+        cards.append(("Best validation bound", number(summary.best[1]), note))
+    if summary.unit_kl is not None:
+        used = sum(int(np.sum(layer > IN_USE)) for layer in summary.unit_kl)
+        units = sum(len(layer) for layer in summary.unit_kl)
         cards.append(("Units in use", f"{used:,} of {units:,}", f"latents that carry more than {IN_USE} nats"))
     return cards
 
@@ -168,73 +171,82 @@ def _perplexity_card(label: str, values: tuple[float, float], note: str) -> tupl
     return label, number(values[0], 1), f"per document, {number(values[1], 1)} per word; {note}"
 
 
-def _notes(contents: Contents) -> list[str]:
+def _notes(summary: Summary) -> list[str]:
     """What the reader should know before believing the page."""
     notes = []
-    if contents.updates_asked and 0 < contents.updates_done < contents.updates_asked:
-        notes.append(f"The run is at update {contents.updates_done:,} of {contents.updates_asked:,}.")
-    if not contents.updates_done:
+    if summary.updates_asked and 0 < summary.updates_done < summary.updates_asked:
+        notes.append(f"The run is at update {summary.updates_done:,} of {summary.updates_asked:,}.")
+    if not summary.updates_done:
         notes.append("The run has no report yet.")
-    if contents.unusable_lines:
-        lines = "1 line" if contents.unusable_lines == 1 else f"{contents.unusable_lines:,} lines"
+    if summary.unusable_lines:
+        lines = "1 line" if summary.unusable_lines == 1 else f"{summary.unusable_lines:,} lines"
         notes.append(f"{lines} of metrics.jsonl could not be used and are left out.")
-    if contents.why_no_data:
-        notes.append(f"The data could not be had, so what needs it is left out. {contents.why_no_data}")
-    if contents.why_no_parameters:
-        notes.append(f"The parameters could not be had, so what needs them is left out. {contents.why_no_parameters}")
+    if summary.why_no_data:
+        notes.append(f"The data could not be had, so what needs it is left out. {summary.why_no_data}")
+    if summary.why_no_parameters:
+        notes.append(f"The parameters could not be had, so what needs them is left out. {summary.why_no_parameters}")
     return [printable(note) for note in notes]
 
 
-def _description(contents: Contents) -> Part:
-    run, config = contents.run, contents.run.config
-    kind = "words" if run.documents else "binary variables"
-    sizes = f"cases of {run.visible:,} {kind}"
-    if contents.dataset is not None:
-        train, validation, test = contents.dataset.sizes(config.validation)
+def _description(summary: Summary) -> Part:
+    run, config = summary.run, summary.run.config
+    kind = "words" if run.documents else "variables"
+    sizes = f"cases of {run.facts.visible:,} {kind}"
+    if summary.dataset is not None:
+        train, validation, test = summary.dataset.sizes(run.plan.validation or 0)
         sizes = f"{train:,} training, {validation:,} validation and {test:,} test {sizes}"
-        sizes += f" ({contents.dataset.note})" if contents.dataset.note else ""
-    samples = "1 sample" if config.samples == 1 else f"{config.samples} samples"
-    rate, ratio = config.learning_rate or 0.0, config.inference_ratio or 0.0
-    rows = [
-        ("Model", _long_name(config)),
-        ("Layers", f"{contents.chain}, from the data up"),
-        ("Inference network", f"{config.inference} within its layers"),
-        ("Estimator", f"{_estimator_name(config)}, {samples} of the latents per case"),
-        ("Optimiser", f"{config.optimiser}, batch size {config.batch_size}, seed {config.seed}"),
-        ("Learning rate", f"{rate:g} for the model, {rate * ratio:g} for the inference network"),
-        ("Updates", f"{contents.updates_done:,}{f' of {asked:,}' if (asked := contents.updates_asked) else ''}"),
-        ("Data", f"{_data_name(config)}: {sizes}"),
-        ("Data fingerprint", run.fingerprint),
+        sizes += f" ({summary.dataset.note})" if summary.dataset.note else ""
+    rows = [("Model", _long_name(run)), ("Layers", f"{summary.layers}, from the data up")]
+    if config is not None:
+        samples = "1 sample" if config.samples == 1 else f"{config.samples} samples"
+        left_out = f", without {', '.join(config.without)}" if config.without else ""
+        rate, ratio = config.learning_rate or 0.0, config.inference_ratio or 0.0
+        schedule = "" if config.schedule == "constant" else f", {config.schedule} to {config.final_rate:g}"
+        rows += [
+            ("Inference network", f"{config.inference} within its layers"),
+            ("Estimator", f"{_estimator_name(run)}, {samples} of the latents per case{left_out}"),
+            ("Optimiser", f"{config.optimiser}, batch size {config.batch_size}, seed {config.seed}"),
+            ("Learning rate", f"{rate:g} for the model, {rate * ratio:g} for the inference network{schedule}"),
+        ]
+    elif run.own is not None:
+        rows += [
+            ("Estimator", run.own.estimator),
+            ("Batch size", f"{run.own.batch_size}, seed {run.plan.seed}"),
+        ]
+    rows += [
+        ("Updates", f"{summary.updates_done:,}{f' of {asked:,}' if (asked := summary.updates_asked) else ''}"),
+        ("Data", f"{_data_name(run)}: {sizes}"),
+        ("Data fingerprint", run.facts.fingerprint),
     ]
     return Part(_facts(rows))
 
 
-def _curve(contents: Contents) -> list[Part]:
-    bounds = contents.series("bound")
+def _curve(summary: Summary) -> list[Part]:
+    bounds = summary.series("bound")
     bounds = bounds[np.isfinite(bounds)]
     if not len(bounds):
         return []
     alt = (
         f"The bound of minibatches goes from {number(bounds[0])} to {number(bounds[-1])} "
-        f"in {contents.updates_done:,} updates."
+        f"in {summary.updates_done:,} updates."
     )
     caption = "Higher is better: the bound is at most the log-probability, in nats, that the model gives a case"
-    if contents.best is None:
+    if summary.best is None:
         caption += "; this run held no validation cases out, and its last parameters are kept."
     else:
-        alt += f" The best validation bound is {number(contents.best[1])}, at update {contents.best[0]:,}."
+        alt += f" The best validation bound is {number(summary.best[1])}, at update {summary.best[0]:,}."
         caption += ". The ring marks the parameters that are kept; where validation falls and minibatches still rise, "
         caption += "the model overfits."
-    if contents.run.documents and contents.best is not None:
+    if summary.run.documents and summary.best is not None:
         # The bound of a document grows with its length: few validation documents are far from the minibatches.
         names = ("validation_bound", "bound")
-        plots = [_svg(lambda axes, name=name: figures.curve([contents], axes, name), alt, (4.6, 2.1)) for name in names]
+        plots = [_svg(lambda axes, name=name: figures.curve([summary], axes, name), alt, (4.6, 2.1)) for name in names]
         return [Part(Markup("\n").join(plots), caption)]
-    return [Part(_svg(lambda axes: figures.curve([contents], axes), alt, (4.6, 3.0)), caption)]
+    return [Part(_svg(lambda axes: figures.curve([summary], axes), alt, (4.6, 3.0)), caption)]
 
 
-def _curves(contents: Sequence[Contents]) -> list[Part]:
-    drawn = [each for each in contents if np.any(np.isfinite(each.series("bound")))]
+def _curves(summary: Sequence[Summary]) -> list[Part]:
+    drawn = [each for each in summary if np.any(np.isfinite(each.series("bound")))]
     if not drawn:
         return []
     ends = "; ".join(f"{each.name} ends at {number(each.series('bound')[-1])}" for each in drawn)
@@ -252,46 +264,44 @@ def _curves(contents: Sequence[Contents]) -> list[Part]:
     return [Part(body, caption + rings, wide=True)]
 
 
-def _samples(contents: Contents, *, pictures: int = 100, documents: int = 8) -> Part | None:
-    if contents.samples is None:
+def _samples(summary: Summary, *, pictures: int = 100, documents: int = 8) -> Part | None:
+    if summary.samples is None:
         return None
-    x, mean = contents.samples
-    if contents.run.documents:
+    x, mean = summary.samples
+    if summary.run.documents:
         caption = (
             "Each row is a document that the model made up: the words that its sampled latents raise most, which "
             "should belong together, and the most telling of the words then drawn, with their counts."
         )
-        rows = [[_raised(contents, mean[i]), _bag(contents, x[i])] for i in range(documents)]
+        rows = [[_raised(summary, mean[i]), _bag(summary, x[i])] for i in range(documents)]
         return Part(_table(["What sampled latents say", "Words of a sampled document"], rows), caption, wide=True)
-    if contents.run.image is not None:
+    if summary.run.facts.image is not None:
         caption = (
             "Each picture is a sample: its pixels are drawn one after another, given sampled latents."
-            if contents.as_drawn
+            if summary.as_drawn
             else "Each picture is a sample: the darker a pixel, the likelier it is on given the sampled latents."
         )
         shown = mean[:pictures]
-        return Part(_picture(shown, contents.run.image, f"{len(shown)} samples in a grid."), caption)
+        return Part(_picture(shown, summary.run.facts.image, f"{len(shown)} samples in a grid."), caption)
     alt = "Share of ones in the training data against the share in samples, a point for each variable."
     caption = "Each point is a variable: on the line, samples have it on as often as the training data does."
-    return Part(_svg(lambda axes: figures.marginals(contents, axes), alt, (4.4, 3.0)), caption)
+    return Part(_svg(lambda axes: figures.marginals(summary, axes), alt, (4.4, 3.0)), caption)
 
 
-def _reconstructions(contents: Contents) -> Part | None:
-    cases, means = contents.cases, contents.reconstructions
+def _reconstructions(summary: Summary) -> Part | None:
+    cases, means = summary.cases, summary.reconstructions
     if means is None or cases is None:
         return None
-    if contents.run.documents:
-        rows = [
-            [_bag(contents, case), _raised(contents, mean)] for case, mean in zip(cases[:8], means[:8], strict=True)
-        ]
+    if summary.run.documents:
+        rows = [[_bag(summary, case), _raised(summary, mean)] for case, mean in zip(cases[:8], means[:8], strict=True)]
         caption = (
             "Left a test document, its most telling words first; right the words that its latents, as the inference "
             "network drew them, raise most over their usual share: both should be about the same things."
         )
         return Part(_table(["Words of a test document", "What its latents say"], rows), caption, wide=True)
-    if contents.run.image is not None:
-        height, width = contents.run.image
-        shown = figures.paired_pictures(contents)
+    if summary.run.facts.image is not None:
+        height, width = summary.run.facts.image
+        shown = figures.paired_pictures(summary)
         assert shown is not None
         caption = (
             "Above a test case, below what the model makes of the latents that the inference network drew for it: the "
@@ -299,7 +309,7 @@ def _reconstructions(contents: Contents) -> Part | None:
         )
         alt = f"{len(shown)} test cases, each above its reconstruction."
         return Part(_picture(shown, (2 * height, width), alt), caption)
-    columns = min(contents.run.visible, 12)
+    columns = min(summary.run.facts.visible, 12)
     rows = [
         [f"{bit:.0f} → {share:.2f}" for bit, share in zip(case[:columns], mean[:columns], strict=True)]
         for case, mean in zip(cases[:10], means[:10], strict=True)
@@ -311,18 +321,18 @@ def _reconstructions(contents: Contents) -> Part | None:
     return Part(_table([f"x{i}" for i in range(columns)], rows, numbers=range(columns)), caption)
 
 
-def _latents(contents: Contents) -> Part | None:
-    weights = contents.weights
+def _latents(summary: Summary) -> Part | None:
+    weights = summary.weights
     if weights is None:
         return None
-    order = "those that carry most first" if contents.unit_kl is not None else "those with the largest weights first"
-    if contents.run.documents:
+    order = "those that carry most first" if summary.unit_kl is not None else "those with the largest weights first"
+    if summary.run.documents:
         rows = []
-        for unit, row in zip(contents.unit_order[:30], weights[:30], strict=True):
-            kl = "" if contents.unit_kl is None else f"{contents.unit_kl[0][unit]:.2f}"
-            share = contents.usual * np.exp(row - row.max())
+        for unit, row in zip(summary.unit_order[:30], weights[:30], strict=True):
+            kl = "" if summary.unit_kl is None else f"{summary.unit_kl[0][unit]:.2f}"
+            share = summary.usual * np.exp(row - row.max())
             share /= share.sum()
-            ordered = [contents.vocabulary[i] for i in contents.raised_order(share)]
+            ordered = [summary.vocabulary[i] for i in summary.raised_order(share)]
             rows.append([f"{unit}", kl, " ".join(ordered[:8]), " ".join(ordered[:-6:-1])])
         caption = (
             "Each row is a latent unit and the words whose share changes most when it is on, all else as usual: read a "
@@ -331,85 +341,85 @@ def _latents(contents: Contents) -> Part | None:
         )
         header = ["Unit", "Nats", "Words it makes more likely", "Less likely"]
         return Part(_table(header, rows, numbers=(0, 1)), caption, wide=True)
-    if contents.run.image is not None:
-        shown = figures.weight_pictures(contents)
+    if summary.run.facts.image is not None:
+        shown = figures.weight_pictures(summary)
         assert shown is not None
         caption = (
             "Each picture is a latent unit: when it is on, dark pixels become more likely and light ones less, and mid "
             f"grey ones stay ({len(shown)} of {len(weights)} units of h1, {order}, each on a scale of its own; pixels "
             "that hardly ever change in the data are left grey)."
         )
-        return Part(_picture(shown, contents.run.image, f"Weights of {len(shown)} units in a grid."), caption)
-    alt = f"Weights of {min(figures.ROWS, len(weights))} latent units to {contents.run.visible} variables."
+        return Part(_picture(shown, summary.run.facts.image, f"Weights of {len(shown)} units in a grid."), caption)
+    alt = f"Weights of {min(figures.ROWS, len(weights))} latent units to {summary.run.facts.visible} variables."
     caption = (
         f"Each row is a latent unit of h1, {order}: when it is on, dark columns of the data become more likely and "
         "light ones less."
     )
-    return Part(_svg(lambda axes: figures.weights(contents, axes), alt, (4.4, 3.0)), caption)
+    return Part(_svg(lambda axes: figures.weights(summary, axes), alt, (4.4, 3.0)), caption)
 
 
-def _units(contents: Contents) -> Part | None:
-    if contents.unit_kl is None or contents.cases is None:
+def _units(summary: Summary) -> Part | None:
+    if summary.unit_kl is None or summary.cases is None:
         return None
     alt = "; ".join(
         f"layer h{i}: {int(np.sum(layer > IN_USE))} of {len(layer)} units in use, {layer.sum():.1f} nats in all"
-        for i, layer in enumerate(contents.unit_kl, 1)
+        for i, layer in enumerate(summary.unit_kl, 1)
     )
     caption = (
-        f"How much each unit tells about a case, in nats (KL from Q to the prior, mean of {len(contents.cases)} test "
+        f"How much each unit tells about a case, in nats (KL from Q to the prior, mean of {len(summary.cases)} test "
         f"cases), most first: units below {IN_USE} are not in use, and a long tail there means more units than the "
         "data needs."
     )
-    return Part(_svg(lambda axes: figures.units(contents, axes), alt, (4.4, 3.0)), caption)
+    return Part(_svg(lambda axes: figures.units(summary, axes), alt, (4.4, 3.0)), caption)
 
 
-def _diagnostics(contents: Contents) -> list[Part]:
+def _diagnostics(summary: Summary) -> list[Part]:
     parts = []
 
-    def add(draw: Callable[[Contents, Axes], None], values: np.ndarray, title: str, caption: str) -> None:
+    def add(draw: Callable[[Summary, Axes], None], values: np.ndarray, title: str, caption: str) -> None:
         if np.any(np.isfinite(values)):
             last = values[np.any(np.isfinite(values), axis=1)][-1]
             alt = f"{title} over updates; last {', '.join(f'{value:.3g}' for value in last)}."
-            parts.append(Part(_svg(lambda axes: draw(contents, axes), alt, (4.4, 2.6)), caption, title=title))
+            parts.append(Part(_svg(lambda axes: draw(summary, axes), alt, (4.4, 2.6)), caption, title=title))
 
     add(
         figures.signal_deviation,
-        contents.layer_series("signal.deviation"),
-        "Deviation of the learning signal",
+        summary.layer_series("signal.deviation"),
+        "Standard deviation of the learning signal",
         "Raw is the signal as it comes, used is what is left after baselines and normalisation: the further apart the "
         "two, the more noise is kept out of the inference network's gradient.",
     )
     add(
         figures.signal_mean,
-        contents.layer_series("signal.mean"),
+        summary.layer_series("signal.mean"),
         "Mean of the learning signal",
         "After the baselines the mean should stay near zero: far from it every sample is praised or blamed alike, "
         "which is noise.",
     )
     add(
         figures.gradient_norms,
-        contents.network_series("gradient_norms"),
+        summary.network_series("gradient_norms"),
         "Norms of the gradients",
         "The size of each network's gradient at every report: sudden jumps announce trouble, against which a smaller "
         "learning rate helps.",
     )
     add(
         figures.gradient_snr,
-        contents.network_series("diagnostics.gradient_snr"),
+        summary.network_series("diagnostics.gradient_snr"),
         "Signal-to-noise of the gradients",
-        "The mean of each network's gradient over its deviation between minibatches: the lower, the more updates a "
-        "step in the right direction takes.",
+        "The mean of each network's gradient over its standard deviation between minibatches: the lower, the more "
+        "updates a step in the right direction takes.",
     )
-    return parts + _removed(contents)
+    return parts + _removed(summary)
 
 
-def _removed(contents: Contents) -> list[Part]:
+def _removed(summary: Summary) -> list[Part]:
     """The share of the signal's variance that each baseline removes, over the last quarter of the reports."""
-    recent = slice(-max(1, len(contents.updates) // 4), None)
+    recent = slice(-max(1, len(summary.updates) // 4), None)
     prefix = "diagnostics.signal_variance."
-    steps = [name.removeprefix(prefix) for name in contents.metrics if name.startswith(prefix)]  # in their order
+    steps = [name.removeprefix(prefix) for name in summary.metrics if name.startswith(prefix)]  # in their order
     after = {
-        step: _known_mean(contents.layer_series(f"{prefix}{step}")[recent])
+        step: _known_mean(summary.layer_series(f"{prefix}{step}")[recent])
         for step in steps
         if step not in ("RunningMean", "VarianceNormalisation")  # they shift and scale
     }
@@ -439,17 +449,17 @@ def _known_mean(values: np.ndarray) -> np.ndarray:
     return np.where(counts > 0, np.where(known, values, 0).sum(axis=0) / np.maximum(counts, 1), np.nan)
 
 
-def _results(contents: Sequence[Contents]) -> Part:
-    documents = any(each.run.documents for each in contents)
+def _results(summary: Sequence[Summary]) -> Part:
+    documents = any(each.run.documents for each in summary)
     header = ["Run", "Model", "Layers", "Estimator", "Updates", "Best validation bound", "Test bound"]
     header += ["Test perplexity"] if documents else []
     rows = []
-    for each in contents:
+    for each in summary:
         row = [
             each.name,
-            _model_name(each.run.config),
-            each.chain,
-            _estimator_name(each.run.config),
+            _model_name(each.run),
+            each.layers,
+            _estimator_name(each.run),
             f"{each.updates_done:,}",
             "none" if each.best is None else number(each.best[1]),
             "not known" if each.result is None else _with_error(each.result),
@@ -457,47 +467,37 @@ def _results(contents: Sequence[Contents]) -> Part:
         if documents:
             row.append("not known" if each.perplexities is None else number(each.perplexities.perplexity, 1))
         rows.append(row)
-    sizes = {(each.result.cases, each.result.samples) for each in contents if each.result is not None}
+    sizes = {(each.result.cases, each.result.samples) for each in summary if each.result is not None}
     made = "".join(f"; {cases:,} test cases, {samples} samples of h each" for cases, samples in sorted(sizes))
     caption = f"Bounds in nats per case ± one standard error{made}: higher is better."
     return Part(_table(header, rows, numbers=range(4, len(header)), whole=(0, 2, 3)), caption, wide=True)
 
 
-def _differences(contents: Sequence[Contents]) -> Part:
-    settings = [
-        {field.name: getattr(each.run.config, field.name) for field in dataclasses.fields(Config)}
-        | {"visible": each.run.visible, "fingerprint of the data": each.run.fingerprint}
-        for each in contents
-    ]
+def _differences(summary: Sequence[Summary]) -> Part:
+    settings = [each.run.choices() for each in summary]
+    names = dict.fromkeys(name for setting in settings for name in setting)
     rows = [
-        [name.replace("_", " "), *(_value(setting[name]) for setting in settings)]
-        for name in settings[0]
-        if len({repr(setting[name]) for setting in settings}) > 1
+        [name.replace("_", " "), *(_value(setting.get(name, "")) for setting in settings)]
+        for name in names
+        if len({repr(setting.get(name)) for setting in settings}) > 1
     ]
     if not rows:
         return Part(Markup("<p>Nothing: these runs have the same config.</p>"))
-    header = ["Option", *(each.name for each in contents)]
+    header = ["Option", *(each.name for each in summary)]
     return Part(_table(header, rows), "Every choice in which the runs differ; all others are the same.", wide=True)
 
 
-def _command(contents: Contents) -> Part:
+def _command(summary: Summary) -> Part:
     """The command, an option never broken in two."""
-    words = [Markup("<span>{}</span>").format(option) for option in command(contents.run.config)]
+    if summary.run.config is None:
+        return Part(Markup("<p>This run was made from Python, by the code that calls nvil.Run.create.</p>"))
+    words = [Markup("<span>{}</span>").format(printable(option)) for option in summary.run.command(all=True)]
     return Part(Markup("<pre><code>{}</code></pre>").format(Markup(" ").join(words)), wide=True)
 
 
-def command(config: Config) -> list[str]:
-    """The command that trains with this config, every choice spelt out: `nvil train`, then an option each."""
-    options = ["nvil train"]
-    for name, values in config.options():
-        words = " ".join(shlex.quote(printable(each)) for each in values)
-        options.append(f"--{name.replace('_', '-')} {words}")
-    return options
-
-
-def _versions(contents: Sequence[Contents]) -> Part:
+def _versions(summary: Sequence[Summary]) -> Part:
     trained = sorted(
-        {", ".join(_version(name, value) for name, value in each.run.made_with.items()) for each in contents}
+        {", ".join(_version(name, value) for name, value in each.run.made_with.items()) for each in summary}
     )
     here = ", ".join(_version(name, value) for name, value in made_with().items())
     return Part(
@@ -524,34 +524,38 @@ def _value(value: Any) -> str:
     return " ".join(f"{each}" for each in value) if isinstance(value, tuple) else printable(f"{value}")
 
 
-def _model_name(config: Config) -> str:
-    return MODEL_NAMES.get(config.model, config.model)
+def _model_name(run: Run) -> str:
+    if run.config is not None:
+        return MODEL_NAMES[run.config.model]
+    return "a model of its own" if run.pair is None else type(run.pair.model).__name__
 
 
-def _long_name(config: Config) -> str:
-    return "Sigmoid belief network" if config.model == "sbn" else _model_name(config)
+def _long_name(run: Run) -> str:
+    return "Sigmoid belief network" if run.config is not None and run.config.model == "sbn" else _model_name(run)
 
 
-def _estimator_name(config: Config) -> str:
-    return ESTIMATOR_NAMES.get(config.estimator, config.estimator)
+def _estimator_name(run: Run) -> str:
+    if run.config is not None:
+        return ESTIMATOR_NAMES[run.config.estimator]
+    return "" if run.own is None else run.own.estimator.partition("(")[0]
 
 
-def _data_name(config: Config) -> str:
-    return printable(Path(config.data).name)
+def _data_name(run: Run) -> str:
+    return "data from Python" if run.config is None else printable(Path(run.config.data).name)
 
 
-def _bag(contents: Contents, counts: np.ndarray) -> str:
+def _bag(summary: Summary, counts: np.ndarray) -> str:
     """The most telling words of a document, with their counts."""
     kinds = int(np.sum(counts > 0))
-    order = contents.raised_order(counts / max(1, counts.sum()))[: min(16, kinds)]
-    names = contents.vocabulary
+    order = summary.raised_order(counts / max(1, counts.sum()))[: min(16, kinds)]
+    names = summary.vocabulary
     words = [names[i] if counts[i] == 1 else f"{names[i]}:{counts[i]:.0f}" for i in order]
     return " ".join(words) + (f" … and {kinds - len(words)} more" if kinds > len(words) else "")
 
 
-def _raised(contents: Contents, mean: np.ndarray) -> str:
+def _raised(summary: Summary, mean: np.ndarray) -> str:
     """The words that expected counts raise most over their usual share."""
-    return " ".join(contents.vocabulary[i] for i in contents.raised_order(mean / mean.sum())[:12])
+    return " ".join(summary.vocabulary[i] for i in summary.raised_order(mean / mean.sum())[:12])
 
 
 def _facts(rows: Sequence[tuple[str, str]]) -> Markup:

@@ -8,14 +8,26 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
+from jaxtyping import Array, Float, Int, Key
 
 from nvil.errors import UsageError
+from nvil.rows import DenseRows, Rows, as_source
 
 FIRST = 1000
 """The cases that means and document lengths are taken from; they are trained on as well."""
 WINDOW_BYTES = 1 << 25
+
+
+class InOrder(DenseRows):
+    """A window of a stream: each case is drawn once, in order, from update `begin` on."""
+
+    begin: Int[Array, ""]
+
+    def minibatch(self, key: Key[Array, ""], size: int, step: Int[Array, ""] | int = 0) -> Float[Array, "size ..."]:
+        return self.take((step - self.begin) * size + jnp.arange(size), key)
 
 
 class Stream:
@@ -38,16 +50,19 @@ class Stream:
     @property
     def shape(self) -> tuple[int, int]:
         """Of what is known of it: the first cases."""
-        return len(self.first()), self.width
+        return len(self.peek(FIRST)), self.width
 
     @property
     def width(self) -> int:
-        if self._width is None and not len(self.first(1)):
+        if self._width is None and not len(self.peek(1)):
             raise UsageError("The stream ended before its first case.")
         assert self._width is not None
         return self._width
 
-    def first(self, count: int = FIRST) -> np.ndarray:
+    def first(self) -> Rows:
+        return DenseRows(self.peek(FIRST))
+
+    def peek(self, count: int) -> np.ndarray:
         """The next `count` cases, without taking them from the stream."""
         self.waiting = True
         try:
@@ -58,12 +73,16 @@ class Stream:
 
     def take(self, count: int) -> np.ndarray:
         """The next `count` cases, or as many as are left, and they are gone from the stream."""
-        cases = self.first(count)
+        cases = self.peek(count)
         del self._first[:count]
         return cases
 
-    def window(self, batch_size: int) -> tuple[np.ndarray, int]:
-        """Cases for the next updates, and for how many; always as many rows, so that nothing compiles twice.
+    def hold_out(self, count: int, seed: int) -> "tuple[Stream, Rows]":
+        """The first `count` cases are for validation; they are gone from the stream."""
+        return self, DenseRows(self.take(count))
+
+    def window(self, step: int, batch_size: int) -> tuple[Rows, int]:
+        """Cases for the next updates; always as many rows, so that nothing compiles twice.
 
         Cases at the end of the stream that do not fill a minibatch are left out.
         """
@@ -71,7 +90,8 @@ class Stream:
         updates = min(updates, max(1, 10_000 // batch_size))
         cases = self.take(updates * batch_size)
         padding = np.zeros((updates * batch_size - len(cases), self.width), self.dtype)
-        return np.concatenate([cases.reshape(-1, self.width), padding]), len(cases) // batch_size
+        rows = np.concatenate([cases.reshape(-1, self.width), padding])
+        return InOrder(jnp.asarray(rows), jnp.asarray(step, jnp.int32)), len(cases) // batch_size
 
     @property
     def dtype(self) -> np.dtype:
@@ -101,3 +121,13 @@ class Stream:
                     f"Case {self._number} of the stream holds {row[~fits][0]:g}; {wanted} are needed{hint}."
                 )
             yield row.astype(self.dtype)
+
+
+@as_source.register
+def _(data: Stream) -> Stream:
+    return data
+
+
+@as_source.register(Iterator)
+def _(data: Any) -> Stream:
+    return Stream(data)

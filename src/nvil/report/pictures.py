@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nvil.storage import written_beside
+from nvil.runs.storage import atomic_write
 
 
 def grid(cases: np.ndarray, image: tuple[int, int], *, columns: int = 10, side: int = 48) -> np.ndarray:
@@ -35,7 +35,7 @@ def png(canvas: np.ndarray) -> bytes:
 
 
 def save_grid(path: Path, cases: np.ndarray, image: tuple[int, int]) -> None:
-    with written_beside(path) as file:
+    with atomic_write(path) as file:
         file.write(png(grid(cases, image)))
 
 

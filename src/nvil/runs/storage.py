@@ -1,12 +1,11 @@
-"""Files that are never half-written, a lock, and pytrees of arrays in safetensors. Nothing is ever unpickled."""
+"""Files that are never half-written, and pytrees of arrays in safetensors. Nothing is ever unpickled."""
 
 import contextlib
 import errno
-import fcntl
 import hashlib
+import io
 import json
 import os
-import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -22,33 +21,35 @@ from safetensors import SafetensorError, safe_open
 
 from nvil.errors import UsageError
 
-FORMAT = 1
-"""Of everything in a run's folder; a file of a higher one is refused."""
+FORMAT = 2
+"""Of everything in a run's folder; a file of another one is refused."""
 UNFINISHED = ".part"
 
 
-class NewerFormatError(UsageError):
-    """The file is of a format that only a later version of this package can read."""
+class OtherFormatError(UsageError):
+    """The file is of a format that only another version of this package can read."""
 
-    def __init__(self, path: Path, version: Any):
-        super().__init__(
-            f"{path} is of format {version}, and this version of nvil reads formats up to {FORMAT}; "
+    def __init__(self, path: Path, version: int):
+        what = (
             "install a newer nvil."
+            if version > FORMAT
+            else "train again in another folder, or install the version that made it (config.toml names it)."
         )
+        super().__init__(f"{path} is of format {version}, and this version of nvil reads format {FORMAT}; {what}")
 
 
 def check_format(path: Path, version: Any) -> None:
-    """Refuse what a later version wrote. Files from before there were formats have none, and are of the first."""
+    """Refuse what another version wrote. Files from before there were formats have none, and are of the first."""
     try:
-        newer = int(1 if version is None else version) > FORMAT
+        number = int(1 if version is None else version)
     except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"{path} is damaged: its format is {version!r}, not a number.") from error
-    if newer:
-        raise NewerFormatError(path, version)
+    if number != FORMAT:
+        raise OtherFormatError(path, number)
 
 
 @contextlib.contextmanager
-def written_beside(path: Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file beside `path` that takes its place, synced, when the block ends well, and goes when not."""
     name = None
     try:
@@ -72,6 +73,9 @@ def written_beside(path: Path) -> Iterator[IO[bytes]]:
 
 
 def sync_folder(path: Path) -> None:
+    """Have the names in a folder on the disk; Windows, which opens no folders, does so by itself."""
+    if os.name == "nt":
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -91,54 +95,9 @@ def append_line(path: Path, line: str) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a process that died in `written_beside` left behind."""
+    """Remove what a process that died in `atomic_write` left behind."""
     for path in folder.glob(f".*{UNFINISHED}"):
         path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep every other process out of `folder` until the block ends.
-
-    The kernel drops the lock with the process that holds it, however that ends; a file that a dead owner left is taken
-    over. Its process number is in the file.
-    """
-    path = folder / "lock"
-    descriptor = _lock(path)
-    try:
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
-        yield
-    finally:
-        try:
-            path.unlink(missing_ok=True)
-        finally:
-            os.close(descriptor)
-
-
-def _lock(path: Path) -> int:
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            owner = os.read(descriptor, 20).decode(errors="replace").strip()
-            os.close(descriptor)
-            raise UsageError(
-                f"Another process ({owner or 'just started'}) is training in {path.parent}; "
-                "wait for it, stop it, or choose another --out."
-            ) from error
-        except OSError as error:  # some network file systems
-            print(
-                f"nvil: {path.parent} cannot be locked ({error.strerror}); let no other process train in it.",
-                file=sys.stderr,
-            )
-            return descriptor
-        # The last owner may have removed the file between our opening and our locking it.
-        with contextlib.suppress(FileNotFoundError):
-            if os.fstat(descriptor).st_ino == path.stat().st_ino:
-                return descriptor
-        os.close(descriptor)
 
 
 def writable_folder(path: Path) -> Path:
@@ -151,14 +110,14 @@ def writable_folder(path: Path) -> Path:
         raise UsageError(f"{path} cannot be a folder: a file of that name is in the way.") from error
     except OSError as error:
         reason = "there is no permission" if error.errno in (errno.EACCES, errno.EPERM) else error.strerror
-        raise UsageError(f"Cannot write to {path}: {reason}. Choose another --out.") from error
+        raise UsageError(f"Cannot write to {path}: {reason}. Choose another `folder`.") from error
     return path
 
 
 def output_file(path: Path, kinds: tuple[str, ...]) -> Path:
     """Make sure that a file of one of these `kinds` (".png", ...) can be written at `path`, before any work is done."""
     if path.suffix not in kinds:
-        raise UsageError(f"Cannot write {path}: its name should end in {' or '.join(kinds)}.")
+        raise UsageError(f"Cannot write {path}: its name must end in {' or '.join(kinds)}.")
     if path.is_dir():
         raise UsageError(f"Cannot write {path}: it is a folder; give a file name.")
     writable_folder(path.parent)
@@ -167,9 +126,9 @@ def output_file(path: Path, kinds: tuple[str, ...]) -> Path:
 
 def save_tree(path: Path, tree: Any, metadata: Mapping[str, str] | None = None) -> None:
     """Write the arrays of a pytree, named by their place in it, such as `model.layers.0.logits.weights`."""
-    arrays = {name: _plain(leaf) for name, leaf in _named_leaves(tree)}
+    arrays = {name: _plain(leaf) for name, leaf in named_leaves(tree)}
     text = json.dumps({"format": str(FORMAT), "sha256": _checksum(arrays), **(metadata or {})})
-    with written_beside(path) as file:
+    with atomic_write(path) as file:
         # One entry, because the order of several is not fixed: equal trees are equal files.
         file.write(safetensors.numpy.save(arrays, metadata={"nvil": text}))
 
@@ -180,7 +139,7 @@ def load_tree(path: Path, like: Any) -> tuple[Any, dict[str, str]]:
     `like` has arrays, or only their shapes and types (`jax.ShapeDtypeStruct`), in the places of those in the file. They
     are compared before anything is read, so that no file makes this allocate more than `like` needs.
     """
-    expected = {name: (leaf, *_stored_as(leaf)) for name, leaf in _named_leaves(like)}
+    expected = {name: (leaf, *_stored_as(leaf)) for name, leaf in named_leaves(like)}
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = _metadata(path, file.metadata())
@@ -239,8 +198,16 @@ def _metadata(path: Path, stored: Mapping[str, str] | None) -> dict[str, str]:
     return metadata
 
 
+def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a compressed .npz file."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    with atomic_write(path) as file:
+        file.write(buffer.getvalue())
+
+
 def save_text(path: Path, text: str) -> None:
-    with written_beside(path) as file:
+    with atomic_write(path) as file:
         file.write(text.encode())
 
 
@@ -275,7 +242,8 @@ def _is_array(leaf: Any) -> bool:
     return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
-def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+    """The arrays of a pytree, or their shapes, each with its place, such as `model.layers.0.logits.weights`."""
     arrays = eqx.filter(tree, _is_array)
     return [(_name(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(arrays)]
 

@@ -4,30 +4,39 @@ Files of a run may come from anywhere. What is not what it should be is left out
 """
 
 from functools import cached_property
+from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Float
 
-from nvil import data
+from nvil import apply, data
 from nvil.contracts import Pair
-from nvil.diagnostics import unit_kl
+from nvil.diagnostics import has_binary_layers, unit_kl
 from nvil.errors import UsageError
 from nvil.evaluation import DocumentEvaluation, Evaluation, as_float, evaluate, evaluate_documents
-from nvil.rows import dense_blocks, select
-from nvil.runs import Run
+from nvil.layers import Affine
+from nvil.models import chain
+from nvil.networks import BeliefNetwork, InferenceNetwork
+from nvil.random import seeded_key
+from nvil.rows import as_rows
+from nvil.runs.run import Run
 
-LARGEST = 1e30
+DRAWABLE = 1e30
+"""Larger numbers are left out of figures."""
 SHOWN_CASES = 500
 NETWORKS = ("model", "inference", "baselines")
 
 
-class Contents:
+class Summary:
     """Everything worth showing of a run, each part worked out when it is first asked for.
 
-    A part is None where it cannot be had; `why_no_data` and `why_no_parameters` then say why. `dataset` and `result`
-    spare the work where they are at hand, as at the end of training.
+    A part is None where it cannot be had; `why_no_data` and `why_no_parameters` then say why.
+
+    **Arguments:**
+
+    - `dataset`, `result`: spare the work where they are at hand, as at the end of training.
+    - `test`: cases to evaluate on and to show, for a run whose data came from Python.
     """
 
     def __init__(
@@ -36,17 +45,18 @@ class Contents:
         *,
         dataset: data.Dataset | None = None,
         result: Evaluation | DocumentEvaluation | None = None,
+        test: Any = None,
     ):
         self.run = run
         self.name = printable(run.folder.resolve().name)
         self._given = dataset, result
+        self._test = test if test is None else as_rows(test)
 
     @property
-    def chain(self) -> str:
-        """The layer sizes from the data up; as `nvil.chain`, but nothing needs to be built."""
-        names = ["x", *(f"h{i}" for i in range(1, 1 + len(self.run.config.hidden)))]
-        sizes = (self.run.visible, *self.run.config.hidden)
-        return " <- ".join(f"{name} {size}" for name, size in zip(names, sizes, strict=True))
+    def layers(self) -> str:
+        """The layer sizes from the data up, where the networks are chains of layers."""
+        model = None if self.run.pair is None else self.run.pair.model
+        return chain(self.run.pair) if isinstance(model, BeliefNetwork) and self.run.pair else "not known"
 
     # The reports of the run
 
@@ -54,7 +64,7 @@ class Contents:
     def metrics(self) -> dict[str, np.ndarray]:
         """`Run.metrics`, without numbers that are too large to be drawn."""
         metrics = self.run.metrics()
-        return {name: np.where(np.abs(values) < LARGEST, values, np.nan) for name, values in metrics.items()}
+        return {name: np.where(np.abs(values) < DRAWABLE, values, np.nan) for name, values in metrics.items()}
 
     @property
     def updates(self) -> Float[np.ndarray, " reports"]:
@@ -70,11 +80,10 @@ class Contents:
         values = self.metrics.get(name)
         return values if values is not None and values.ndim == 1 else np.full(len(self.updates), np.nan)
 
-    def layer_series(self, name: str) -> Float[np.ndarray, "reports layers"]:
-        """As `series`, for a number of each layer of latents."""
-        shape = len(self.updates), len(self.run.config.hidden)
+    def layer_series(self, name: str) -> Float[np.ndarray, "reports signals"]:
+        """As `series`, for a number of each learning signal or layer of latents."""
         values = self.metrics.get(name)
-        return values if values is not None and values.shape == shape else np.full(shape, np.nan)
+        return values if values is not None and values.ndim == 2 else np.full((len(self.updates), 1), np.nan)
 
     def network_series(self, name: str) -> Float[np.ndarray, "reports 3"]:
         """As `series`, for a number of each of the model, the inference network and the baselines."""
@@ -82,7 +91,7 @@ class Contents:
 
     @cached_property
     def unusable_lines(self) -> int:
-        """How many lines of metrics.jsonl are no reports."""
+        """How many lines of metrics.jsonl are not reports."""
         try:
             lines = (self.run.folder / "metrics.jsonl").read_bytes().count(b"\n")
         except OSError:
@@ -106,7 +115,8 @@ class Contents:
     @property
     def updates_asked(self) -> int | None:
         """How many updates the run was asked for; None where a stream decides."""
-        return None if self.run.config.data == "-" else self.run.config.updates
+        streamed = self.run.config is not None and self.run.config.data == "-"
+        return None if streamed else self.run.plan.updates
 
     # Data and the test bound
 
@@ -114,8 +124,8 @@ class Contents:
     def _dataset(self) -> tuple[data.Dataset | None, str]:
         if self._given[0] is not None:
             return self._given[0], ""
-        name = self.run.config.data
-        if name in data.NAMED and not data.NAMED[name].here():  # a page is no reason to download
+        name = "" if self.run.config is None else self.run.config.data
+        if name in data.NAMED and not data.NAMED[name].here():  # a page should not start a download
             return None, f"The data set {name!r} is not on this machine; get it with: nvil data fetch {name}"
         try:
             return self.run.dataset(), ""
@@ -127,17 +137,22 @@ class Contents:
         return self._dataset[0]
 
     @property
+    def test(self) -> Any:
+        """The cases to evaluate on and to show."""
+        return self._test if self._test is not None or self.dataset is None else as_rows(self.dataset.test)
+
+    @property
     def why_no_data(self) -> str:
-        return self._dataset[1]
+        return "" if self.test is not None else self._dataset[1]
 
     @cached_property
     def _result(self) -> tuple[Evaluation | DocumentEvaluation | None, str]:
         if self._given[1] is not None:
             return self._given[1], ""
-        if self.pair is None or self.dataset is None:
+        if self.pair is None or self.test is None:
             return None, self.why_no_parameters or self.why_no_data
         try:
-            return (evaluate_documents if self.run.documents else evaluate)(self.pair, self.dataset.test), ""
+            return (evaluate_documents if self.run.documents else evaluate)(self.pair, self.test), ""
         except UsageError as error:
             return None, str(error)
 
@@ -159,20 +174,20 @@ class Contents:
     @cached_property
     def without_latents(self) -> float | tuple[float, float] | None:
         """The best bound of a factorial model on the test cases; for documents, the unigram model's perplexities."""
-        if self.dataset is None:
+        if self.test is None or (self.run.documents and self.dataset is None):
             return None
         if self.run.documents:
-            return data.unigram_bound(self.dataset.train, self.dataset.test)
-        return data.factorial_bound(self.dataset.test)
+            return data.unigram_bound(self.dataset.train, self.test) if self.dataset else None
+        return data.factorial_bound(self.test)
 
     @cached_property
     def cases(self) -> Float[np.ndarray, "cases visible"] | None:
         """Some test cases drawn at random (a file may have them in order), always the same."""
-        if self.dataset is None:
+        if self.test is None:
             return None
-        test = self.dataset.test
-        order = np.random.default_rng(0).permutation(test.shape[0])[:SHOWN_CASES]
-        return np.asarray(next(dense_blocks(select(test, order), len(order))), float)
+        order = np.random.default_rng(0).permutation(self.test.shape[0])[:SHOWN_CASES]
+        cases = np.asarray(self.test.select(order).fixed().dense(), float)
+        return cases.reshape(len(cases), -1)
 
     # The best parameters and what they do
 
@@ -194,62 +209,65 @@ class Contents:
     @property
     def as_drawn(self) -> bool:
         """Whether samples are shown as drawn, not as means given the latents, given which DARN's pixels still vary."""
-        return self.run.config.model == "darn" and self.run.image is not None
+        config = self.run.config
+        return config is not None and config.model == "darn" and self.run.facts.image is not None
 
     @cached_property
     def samples(self) -> tuple[Float[np.ndarray, "cases visible"], Float[np.ndarray, "cases visible"]] | None:
         """A hundred samples `(x, E[x | h])`; `(x, x)` for those shown as drawn."""
-        if self.pair is None:
+        if self.pair is None or not (hasattr(self.pair.model, "sample") and hasattr(self.pair.model, "mean")):
             return None
-        x, mean = _sample(self.pair, jax.random.key(0), 100, self.as_drawn)
-        return np.asarray(x, float), np.asarray(mean, float)
+        drawn = apply.sample(self.pair, 100, means=not self.as_drawn)
+        x = np.asarray(drawn.x, float)
+        return x, x if drawn.mean is None else np.asarray(drawn.mean, float)
 
     @cached_property
     def reconstructions(self) -> Float[np.ndarray, "cases visible"] | None:
         """E[x | h] for one h ~ Q(h | x) of each of the first fifty `cases`."""
-        if self.pair is None or self.cases is None:
+        if self.pair is None or self.cases is None or not hasattr(self.pair.model, "mean"):
             return None
-        return np.asarray(_reconstruct(self.pair, jax.random.key(0), as_float(self.cases[:50])), float)
+        return np.asarray(apply.reconstruct(self.pair, self.cases[:50]), float)
 
     @cached_property
     def unit_kl(self) -> tuple[Float[np.ndarray, " units"], ...] | None:
         """How many nats each latent unit carries about a case, layer by layer."""
-        if self.pair is None or self.cases is None:
+        if self.pair is None or self.cases is None or not has_binary_layers(self.pair):
             return None
-        kl = eqx.filter_jit(unit_kl)(self.pair, as_float(self.cases), jax.random.key(0))
+        kl = eqx.filter_jit(unit_kl)(self.pair, as_float(self.cases), seeded_key(0, "units"))
         return tuple(np.asarray(layer, float) for layer in kl)
 
     @cached_property
     def weights(self) -> Float[np.ndarray, "units visible"] | None:
-        """The generative weights of the first layer's units, those that carry most first."""
-        if self.pair is None:
-            return None
-        weights = np.asarray(self.pair.model.layers[0].logits.weights, float)
-        return weights[self.unit_order]
+        """The generative weights of the first layer's units, those that carry most first; None for other models."""
+        return None if self._down is None else self._down[self.unit_order]
+
+    @property
+    def _down(self) -> Float[np.ndarray, "units visible"] | None:
+        model = None if self.pair is None else self.pair.model
+        logits = getattr(model.layers[0], "logits", None) if isinstance(model, BeliefNetwork) else None
+        return np.asarray(logits.weights, float) if isinstance(logits, Affine) else None
 
     @cached_property
     def unit_order(self) -> np.ndarray:
         """The units of the first layer, those that carry most nats first; without data, those with largest weights."""
         if self.unit_kl is not None:
             return np.argsort(-self.unit_kl[0], kind="stable")
-        assert self.pair is not None
-        return np.argsort(-np.linalg.norm(self.pair.model.layers[0].logits.weights, axis=1), kind="stable")
+        assert self._down is not None
+        return np.argsort(-np.linalg.norm(self._down, axis=1), kind="stable")
 
     @cached_property
     def usual(self) -> Float[np.ndarray, " words"]:
         """The share of every word in the training documents; at least a little, so that it has a logarithm."""
         assert self.pair is not None
+        assert isinstance(self.pair.inference, InferenceNetwork)
         mean = np.maximum(np.asarray(self.pair.inference.center.value, float), 1e-9)
         return mean / mean.sum()
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
-        try:
-            words = tuple(printable(word) for word in self.run.vocabulary() or ())
-        except (OSError, UnicodeDecodeError):
-            words = ()
-        if len(words) != self.run.visible:
-            words = tuple(f"word{i}" for i in range(self.run.visible))
+        words = tuple(printable(word) for word in self.run.vocabulary or ())
+        if len(words) != self.run.facts.visible:
+            words = tuple(f"word{i}" for i in range(self.run.facts.visible))
         return words
 
     def raised_order(self, share: Float[np.ndarray, " words"]) -> np.ndarray:
@@ -265,16 +283,3 @@ def printable(text: str) -> str:
     """Text that any page can hold: undecodable bytes and control characters as a replacement character."""
     text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
-
-
-@eqx.filter_jit
-def _sample(
-    pair: Pair, key: Key[Array, ""], cases: int, as_drawn: bool
-) -> tuple[Float[Array, "cases _"], Float[Array, "cases _"]]:
-    x, h = pair.model.sample(key, cases)
-    return x, x if as_drawn else pair.model.mean(h)
-
-
-@eqx.filter_jit
-def _reconstruct(pair: Pair, key: Key[Array, ""], x: Float[Array, "cases _"]) -> Float[Array, "cases _"]:
-    return pair.model.mean(pair.inference.sample(key, x))

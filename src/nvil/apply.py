@@ -1,0 +1,94 @@
+"""What a trained pair is for: samples of the model, codes of cases, and their reconstructions.
+
+They are functions of the case and the seed alone: the rows of `x` may come in any order and in any company.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from nvil.contracts import Latents, Pair
+from nvil.errors import UsageError
+from nvil.evaluation import BLOCK, as_float
+from nvil.random import seeded_key
+from nvil.rows import dense_blocks
+
+
+class Samples(NamedTuple):
+    """Ancestral samples of a model: the cases, their means given the latents (or None), and the latents."""
+
+    x: Any
+    mean: Any
+    h: Latents
+
+
+def sample(pair: Pair, count: int, *, means: bool = True, seed: int = 0) -> Samples:
+    """Draw `count` cases x and their latents h from P(x, h), with E[x | h] unless `means` is false.
+
+    The model needs `sample(key, cases)` and `mean(h)` beside the contract, which all of `nvil.models` have.
+    """
+    if count < 1:
+        raise UsageError(f"`count` must be at least 1, got {count}.")
+    _needs(pair.model, "sample", *(["mean"] if means else []))
+    return Samples(*jax.tree.map(np.asarray, _sample(pair.model, seeded_key(seed, "sample"), count, means)))
+
+
+def encode(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> Any:
+    """The probability that each latent is on, one array `(cases, units)` per layer, for every row of `x`.
+
+    For the first layer of a factorial Q it is exact. For layers above it, and units of an autoregressive layer, it is
+    an average over `samples` samples of what they depend on. The inference network needs `mean(x, h)` beside the
+    contract, and codes come in the form that it gives.
+    """
+    if samples < 1:
+        raise UsageError(f"`samples` must be at least 1, got {samples}.")
+    _needs(pair.inference, "mean")
+    key = seeded_key(seed, "encode")
+    return _in_blocks(lambda rows: _encode(pair, key, as_float(rows), samples), x)
+
+
+def reconstruct(pair: Pair, x: Any, *, seed: int = 0) -> Float[np.ndarray, "cases visible"]:
+    """E[x | h] for one h ~ Q(h | x) of every row of `x`."""
+    _needs(pair.model, "mean")
+    key = seeded_key(seed, "reconstruct")
+    return _in_blocks(lambda rows: _reconstruct(pair, key, as_float(rows)), x)
+
+
+def _in_blocks(function: Any, x: Any) -> Any:
+    blocks = [jax.tree.map(np.asarray, function(rows)) for rows in dense_blocks(x, BLOCK)]
+    if not blocks:
+        raise UsageError("There are no cases in the data.")
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)
+
+
+@eqx.filter_jit
+def _sample(model: Any, key: Key[Array, ""], count: int, means: bool) -> tuple[Any, Any, Latents]:
+    x, h = model.sample(key, count)
+    return x, model.mean(h) if means else None, h
+
+
+@eqx.filter_jit
+def _encode(pair: Pair, key: Key[Array, ""], x: Float[Array, "cases _"], samples: int) -> Any:
+    def one(x: Float[Array, " _"]) -> Any:
+        x = x[None]  # networks take batches; every case is one of its own, with the same key
+        total = jax.lax.map(
+            lambda key: pair.inference.mean(x, pair.inference.sample(key, x)), jax.random.split(key, samples)
+        )
+        return jax.tree.map(lambda values: jnp.mean(values, axis=0)[0], total)
+
+    return jax.vmap(one)(x)
+
+
+@eqx.filter_jit
+def _reconstruct(pair: Pair, key: Key[Array, ""], x: Float[Array, "cases _"]) -> Any:
+    return jax.vmap(lambda x: pair.model.mean(pair.inference.sample(key, x[None]))[0])(x)
+
+
+def _needs(network: Any, *methods: str) -> None:
+    for name in methods:
+        if not hasattr(network, name):
+            raise UsageError(f"{type(network).__name__} has no {name}(), which this needs beside the contract.")

@@ -1,0 +1,147 @@
+"""The command line: a thin client of the package. Results go to standard output, everything else to standard error.
+
+Nothing heavy is imported until a command that needs it has been understood.
+"""
+
+import difflib
+import errno
+import logging
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable
+
+from nvil.errors import DownloadError, TrainingError, UsageError
+
+COMMANDS = {
+    "train": "Train a model together with its inference network.",
+    "resume": "Go on with a run, without repeating its options.",
+    "evaluate": "Estimate the bound of a trained model.",
+    "sample": "Draw samples from a trained model.",
+    "encode": "Encode cases with the inference network.",
+    "report": "Write a page on a run, or on several compared.",
+    "reproduce": "Reproduce the paper's tables and its figure.",
+    "data": "List the named data sets, or fetch one.",
+}
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; exit with 2 for a mistake in what was asked, 1 for a failure."""
+    words = sys.argv[1:] if arguments is None else arguments
+    # Small networks train fastest on one thread, and two runs side by side each get a core.
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("nvil: %(message)s"))
+    handler.addFilter(_in_flags)
+    logger = logging.getLogger("nvil")
+    logger.addHandler(handler)
+    propagate, logger.propagate = logger.propagate, False
+    try:
+        _run(words)
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+
+
+def _run(words: list[str]) -> None:
+    try:
+        try:
+            command = _command(words)
+            if command is not None:
+                command(words[1:])
+        finally:  # also where help ends in SystemExit
+            sys.stdout.flush()
+    except UsageError as error:
+        _exit(2, in_flags(str(error)))
+    except (TrainingError, DownloadError) as error:
+        _exit(1, in_flags(str(error)))
+    except BrokenPipeError:  # whoever read our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        full = " What was saved before is kept; make room and give the same command to go on."
+        _exit(1, f"{error.strerror or error}{where}.{full if error.errno in FULL else ''}")
+    except (MemoryError, RuntimeError) as error:
+        said = ("RESOURCE_EXHAUSTED", "Out of memory")
+        if not isinstance(error, MemoryError) and not any(text in str(error) for text in said):
+            raise
+        _exit(1, "There is not enough memory for this; make --hidden or --batch-size smaller.")
+    except Stopped as stopped:
+        command_line = shlex.join(["nvil", *words])
+        _exit(128 + stopped.signal, f"Stopped and saved at update {stopped.updates}; to go on: {command_line}")
+    except KeyboardInterrupt:
+        print("nvil: Stopped.", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(130)  # at once: XLA's threads may be in the midst of compiling
+
+
+class Stopped(Exception):  # noqa: N818 (not an error)
+    """Training was asked to stop by a signal, and did."""
+
+    def __init__(self, signal: int, updates: int):
+        super().__init__(signal, updates)
+        self.signal, self.updates = signal, updates
+
+
+def _command(words: list[str]) -> Callable[[list[str]], None] | None:
+    """The command that the first word names; None if it asked for help or the version, which is then printed."""
+    first = words[0] if words else "--help"
+    if first in ("-h", "--help"):
+        print(_help())
+        return None
+    if first == "--version":
+        from importlib.metadata import version
+
+        print(f"nvil {version('nvil')}")
+        return None
+    if first not in COMMANDS:
+        near = difflib.get_close_matches(first, COMMANDS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(COMMANDS)}."
+        kind = "option" if first.startswith("-") else "command"
+        raise UsageError(f"Unknown {kind} {first!r}; {hint}")
+    from nvil.cli import commands
+
+    return commands.PARSED[first]
+
+
+def _help() -> str:
+    lines = [
+        "usage: nvil COMMAND [OPTIONS]",
+        "",
+        "Directed latent variable models with discrete latents, trained with an inference network.",
+        "",
+        *(f"  {name:10} {text}" for name, text in COMMANDS.items()),
+        "",
+        "Start with `nvil train`: it trains a small model on the digits that ship with scikit-learn.",
+        "`nvil COMMAND --help` shows the options of a command, `nvil --version` the version.",
+    ]
+    return "\n".join(lines)
+
+
+FLAGS = {"folder": "out"}
+"""Python arguments whose flag has another name."""
+
+
+def in_flags(message: str) -> str:
+    """Messages of the library name Python arguments in backquotes, `like="this"`; here they become --like this."""
+
+    def flag(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        text = f"--{FLAGS.get(name, name).replace('_', '-')}"
+        return text if value is None else f"{text} {value}"
+
+    return re.sub(r"`([a-z]\w*)(?:=\"?([^`\"]*)\"?)?`", flag, message)
+
+
+def _in_flags(record: logging.LogRecord) -> bool:
+    record.msg, record.args = in_flags(record.getMessage()), ()
+    return True
+
+
+def _exit(code: int, message: str) -> None:
+    print(f"nvil: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,606 @@
+"""The commands, each a function of its options. What is heavy is imported inside them."""
+
+import contextlib
+import dataclasses
+import inspect
+import time
+import typing
+from collections.abc import Callable
+from json import dumps as to_json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from nvil.cli import Stopped
+from nvil.errors import UsageError, choose
+from nvil.runs.config import Config, config_file
+
+if TYPE_CHECKING:
+    from nvil.data.dataset import Cases, Dataset
+    from nvil.evaluation import DocumentEvaluation, Evaluation
+    from nvil.runs.run import Run
+
+Positional = tyro.conf.Positional
+CHECKPOINT_SECONDS = 60.0
+GROUPS = {
+    "what": "What to train, and for how long. A newcomer needs no more than these.",
+    "model": "The networks.",
+    "learning": "How they learn.",
+    "data": "What the data's values are, where it does not say so itself.",
+    "run": "The run's folder and its reports.",
+}
+
+
+def _option(name: str, kind: Any, default: Any, text: str, flag: str | None = None) -> tuple[str, Any, Any]:
+    """A field of a dataclass as tyro takes it; of an optional one, the help says what happens without it."""
+    optional = type(None) in typing.get_args(kind)
+    shown = {str: "TEXT", int: "N", float: "X", Path: "PATH"}
+    if optional:
+        (plain,) = (each for each in typing.get_args(kind) if each is not type(None))
+        argument = tyro.conf.arg(help=text, name=flag, metavar=shown[plain], help_behavior_hint="")
+    else:
+        argument = tyro.conf.arg(help=text, name=flag, metavar=shown.get(kind))
+    return name, Annotated[kind, argument], default
+
+
+def _group(name: str, *more: tuple[str, Any, Any]) -> type:
+    """A dataclass of the choices in one group, as tyro shows it."""
+    fields = [
+        _option(field.name, field.type, field.default, field.metadata["help"])
+        for field in dataclasses.fields(Config)
+        if field.metadata["group"] == name
+    ]
+    return dataclasses.make_dataclass(name, [*fields, *more], frozen=True, namespace={"__doc__": GROUPS[name]})
+
+
+What = _group("what", _option("out", Path | None, None, "The run's folder; by default runs/ and a name of its own."))
+ModelChoices = _group("model")
+Learning = _group("learning")
+DataChoices = _group("data")
+RunChoices = _group(
+    "run",
+    _option("source", Path | None, None, "Take the choices of this run's folder; options given here win.", "from"),
+    _option("config", Path | None, None, "Take the choices of this TOML file; options given here win."),
+    _option("quiet", bool, False, "No progress on standard error."),
+    _option("checkpoint_seconds", float, CHECKPOINT_SECONDS, "How old the last checkpoint may get."),
+    _option("checkpoint_updates", int | None, None, "Write one at every multiple of this many updates as well."),
+    _option("tensorboard", bool, False, "Write reports for TensorBoard to the run's folder too."),
+)
+CLASSES = {"what": What, "model": ModelChoices, "learning": Learning, "data": DataChoices, "run": RunChoices}
+
+
+def train(words: list[str]) -> None:
+    r"""Train a model together with its inference network.
+
+    Without arguments: a small sigmoid belief network on the digits that ship with scikit-learn. The same --out goes on
+    where the run stopped; --updates may then be larger. Ctrl-C saves and stops; a second one stops without saving.
+
+    For example:
+      nvil train
+      nvil train --data my.npy --binarize threshold --hidden 200 200 --out runs/deep
+      nvil train --data binarized-mnist --hidden 200 --batch-size 100 --latent-bias -4 \
+        --schedule cosine --weight-decay 0.01 --updates 120000
+      nvil train --from runs/deep --without normalisation --out runs/ablation
+      generate-cases | nvil train --data - --hidden 50
+    """
+    given = _given(words)
+    arguments = dataclasses.make_dataclass(
+        "train",
+        [(name, kind, kind(**_of(kind, given))) for name, kind in CLASSES.items()],
+        frozen=True,
+    )
+    parsed = tyro.cli(
+        arguments,
+        prog="nvil train",
+        description=inspect.cleandoc(train.__doc__ or ""),
+        args=words,
+        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+    )
+    config = Config(
+        **{
+            field.name: getattr(getattr(parsed, field.metadata["group"]), field.name)
+            for field in dataclasses.fields(Config)
+        }
+    ).resolved()
+    options = parsed.run
+    if not options.checkpoint_seconds >= 0:
+        raise UsageError(f"`checkpoint_seconds` must be at least 0, got {options.checkpoint_seconds}.")
+    if options.checkpoint_updates is not None and options.checkpoint_updates < 1:
+        raise UsageError(f"`checkpoint_updates` must be at least 1, got {options.checkpoint_updates}.")
+    from nvil.runs.run import Run
+
+    source = "stream" if config.data == "-" else Path(config.data).stem
+    name = "-".join((source, config.model, *map(str, config.hidden)))
+    dataset = config.load_data()
+    run = Run.from_config(Path("runs", name) if parsed.what.out is None else parsed.what.out, config, dataset)
+    train_run(
+        run,
+        dataset,
+        quiet=options.quiet,
+        checkpoint_seconds=options.checkpoint_seconds,
+        checkpoint_updates=options.checkpoint_updates,
+        tensorboard=options.tensorboard,
+    )
+
+
+def _given(words: list[str]) -> dict[str, Any]:
+    """The choices of the run or file that --from and --config name, before the other options are read."""
+    values: dict[str, Any] = {}
+    for i, word in enumerate(words):
+        flag, separator, value = word.partition("=")
+        if flag in ("--from", "--config") and (separator or i + 1 < len(words)):
+            path = Path(value if separator else words[i + 1])
+            if not path.exists():
+                raise UsageError(f"There is no {'run' if flag == '--from' else 'file'} {path}.")
+            if flag == "--from" and not path.is_dir():
+                raise UsageError(f"{path} is not the folder of a run; for a file of choices, take --config.")
+            values |= config_file(path)
+    return values
+
+
+def _of(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    return {field.name: values[field.name] for field in dataclasses.fields(kind) if field.name in values}
+
+
+def train_run(
+    run: "Run",
+    dataset: "Dataset",
+    *,
+    quiet: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    checkpoint_updates: int | None = None,
+    tensorboard: bool = False,
+) -> None:
+    """Train, with progress on standard error, and end with results on standard output."""
+    fit_run(
+        run,
+        dataset,
+        quiet=quiet,
+        checkpoint_seconds=checkpoint_seconds,
+        checkpoint_updates=checkpoint_updates,
+        tensorboard=tensorboard,
+    )
+    from nvil.report import write_report
+
+    if dataset.test is None:
+        best = run.metrics()["best_bound"][-1]
+        print(f"best validation bound {best:8.2f} nats per case, over {run.updates()} updates")
+        page = write_report(run)
+    else:
+        page = write_report(run, dataset=dataset, result=print_result(run, dataset))
+    if run.facts.image or run.documents:
+        picture = run.folder / ("samples.png" if run.facts.image else "samples.txt")
+        write_samples(run, 100, picture)
+        print(f"samples               {picture}")
+    print(f"report                {page}")
+    print(
+        f"next                  nvil evaluate {run.folder} {'--data FILE' if dataset.test is None else '--samples 100'}"
+    )
+
+
+def fit_run(
+    run: "Run",
+    dataset: "Dataset",
+    *,
+    quiet: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    checkpoint_updates: int | None = None,
+    tensorboard: bool = False,
+) -> None:
+    """Train with progress on standard error, until the run is done or a signal stops it."""
+    from nvil.cli.progress import StoppedWaitingError, progress, stop_on_signals
+    from nvil.models import chain
+    from nvil.runs.metrics import metrics_of
+
+    config = run.config
+    assert config is not None
+    with contextlib.ExitStack() as ends:
+        total = None if config.data == "-" else run.plan.updates
+        show = ends.enter_context(progress(total, run.updates(), quiet))
+        show.text(f"{dataset.name}: {cases_in_words(run, dataset)} ({dataset.note})")
+        show.text(f"{chain(run.like())}, {config.estimator}, {config.optimiser} {config.learning_rate:g}")
+        stop = ends.enter_context(stop_on_signals(lambda: getattr(dataset.train, "waiting", False)))
+
+        def after_chunk(updates: int) -> bool:
+            show.updates(updates)
+            return stop.signal is not None
+
+        board = None
+        if tensorboard:
+            from nvil.runs.tensorboard import Writer
+
+            board = ends.enter_context(contextlib.closing(Writer(run.folder / "tensorboard", run.updates())))
+        with contextlib.suppress(StoppedWaitingError):
+            for report in run.fit(
+                checkpoint_seconds=checkpoint_seconds, checkpoint_updates=checkpoint_updates, after_chunk=after_chunk
+            ):
+                show.report(report)
+                if board is not None:
+                    board.add(time.time(), metrics_of(report))
+        if stop.signal is not None:
+            raise Stopped(stop.signal, run.updates())
+        show.text("evaluating")
+
+
+def cases_in_words(run: "Run", dataset: "Dataset") -> str:
+    """How many cases there are of what."""
+    kind = f"{run.facts.visible} {'words' if run.documents else 'binary units'}"
+    if dataset.test is None:
+        return f"cases of {kind}, the first {run.plan.validation} for validation"
+    train, validation, test = dataset.sizes(run.plan.validation or 0)
+    return f"{train} training, {validation} validation and {test} test cases of {kind}"
+
+
+def print_result(run: "Run", dataset: "Dataset") -> "Evaluation | DocumentEvaluation":
+    """Print, and return, the test bound, and what could be had without latents."""
+    from nvil import data
+    from nvil.evaluation import evaluate, evaluate_documents
+
+    pair = run.load_best()
+    if run.documents:
+        found = documents = evaluate_documents(pair, dataset.test)
+        result = documents.evaluation
+        without = data.unigram_bound(dataset.train, dataset.test)
+        per_document, per_word = documents.perplexity, documents.corpus_perplexity
+        print(f"test perplexity       {per_document:8.1f} per document, {per_word:.1f} per word")
+        print(f"unigram model         {without[0]:8.1f} per document, {without[1]:.1f} per word, without latents")
+    else:
+        found = result = evaluate(pair, dataset.test)
+        without = data.factorial_bound(dataset.test)
+        print(f"best factorial model  {without:8.2f} nats per case could be had without latents")
+    print(f"test bound            {result.bound:8.2f} nats per case{standard_error(result)}")
+    return found
+
+
+def resume(run: Positional[Path], updates: int | None = None, quiet: bool = False) -> None:
+    """Go on with a run, without repeating its options.
+
+    Args:
+        run: The run's folder.
+        updates: In all, those that are done included; by default as many as were asked for before.
+        quiet: No progress on standard error.
+
+    """
+    from nvil.runs.run import Run
+
+    opened = Run.open(run)
+    if opened.config is None:
+        next(opened.resume())  # says why it cannot
+        raise AssertionError
+    config = dataclasses.replace(opened.config, updates=opened.config.updates if updates is None else updates)
+    dataset = opened.dataset()
+    train_run(Run.from_config(run, config, dataset), dataset, quiet=quiet)
+
+
+def evaluate(
+    run: Positional[Path],
+    split: str = "test",
+    samples: int = 10,
+    seed: int = 0,
+    data: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Estimate the bound of a trained model.
+
+    The bound is the average over samples from the inference network, as in the paper, in nats per case.
+
+    Args:
+        run: The run's folder.
+        split: test or train.
+        samples: From the inference network, for every case.
+        seed: Of these samples.
+        data: A file of other cases, instead of a split.
+        json: One JSON object on standard output.
+
+    """
+    from nvil import evaluation
+    from nvil.runs.run import Run
+
+    opened = Run.open(run)
+    pair = opened.load_best()
+    cases, where = (opened.split(split), split) if data is None else (cases_of(opened, data), str(data))
+    more: dict[str, Any] = {}
+    if opened.documents:
+        documents = evaluation.evaluate_documents(pair, cases, samples=samples, seed=seed)
+        result = documents.evaluation
+        more = {name: value for name, value in documents._asdict().items() if name != "evaluation"}
+    else:
+        result = evaluation.evaluate(pair, cases, samples=samples, seed=seed)
+    if json:
+        print(to_json({**result._asdict(), "split": where, **more}))
+        return
+    if opened.documents:
+        print(f"{where} perplexity {more['perplexity']:.1f} per document, {more['corpus_perplexity']:.1f} per word")
+    print(f"{where} bound {result.bound:.3f} nats per case{standard_error(result)}")
+    if result.monte_carlo_se is not None:
+        print(f"of that, from sampling h: {result.monte_carlo_se:.3f}")
+    print(f"{result.cases} cases, {result.samples} samples each")
+
+
+def sample(run: Positional[Path], count: int = 100, out: Path = Path("samples.png"), seed: int = 0) -> None:
+    """Draw samples from a trained model.
+
+    A .png shows, for every sample, the probability of each pixel given the sampled latents. A .npz holds the samples
+    `x`, their means given the latents `mean`, and the latents `h1`, `h2`, ...; for documents, in place of `x` and
+    `mean`, the counts as a sparse matrix for `scipy.sparse.load_npz`. A .txt, for documents, has one per line, as its
+    words with their counts.
+
+    Args:
+        run: The run's folder.
+        count: How many.
+        out: A .png (pictures), .txt (documents) or .npz file.
+        seed: Of the samples.
+
+    """
+    from nvil.runs.run import Run
+    from nvil.runs.storage import output_file
+
+    if count < 1:
+        raise UsageError(f"`count` must be at least 1, got {count}.")
+    opened = Run.open(run)
+    output_file(out, (".png", ".txt", ".npz"))
+    write_samples(opened, count, out, seed)
+    print(out)
+
+
+def write_samples(run: "Run", count: int, out: Path, seed: int = 0) -> None:
+    """Sample from the run's best model into a picture, a text or an archive."""
+    import numpy as np
+
+    import nvil
+    from nvil.report import pictures
+    from nvil.runs.storage import save_arrays, save_text
+
+    if out.suffix == ".txt" and not run.documents:
+        raise UsageError(f"The cases of {run.folder} are not documents; write samples to a .png or .npz file instead.")
+    if out.suffix == ".png" and run.facts.image is None:
+        raise UsageError(f"The cases of {run.folder} are not pictures; write samples to an .npz file instead.")
+    x, mean, h = nvil.sample(run.load_best(), count, seed=seed)
+    if out.suffix == ".npz":
+        latents = {f"h{i}": np.asarray(values, np.uint8) for i, values in enumerate(h, 1)}
+        cases = sparse_parts(x) if run.documents else {"x": np.asarray(x, np.uint8), "mean": mean}
+        save_arrays(out, {**cases, **latents})
+    elif out.suffix == ".txt":
+        save_text(out, "".join(f"{line}\n" for line in pictures.bags(np.asarray(x), run.vocabulary)))
+    else:
+        assert run.facts.image is not None
+        pictures.save_grid(out, mean, run.facts.image)
+
+
+def encode(
+    run: Positional[Path],
+    data: Path,
+    out: Path = Path("codes.npz"),
+    samples: int = 10,
+    binary: bool = False,
+    seed: int = 0,
+) -> None:
+    """Encode cases with the inference network.
+
+    Writes `h1`, `h2`, ...: the probability that each latent is on, a row for every case. For layers above the first,
+    and for autoregressive layers, it is an average over samples of what they depend on.
+
+    Args:
+        run: The run's folder.
+        data: A file of cases.
+        out: A .npz file.
+        samples: To average over; 1 is exact for the first layer of a factorial inference network.
+        binary: Round to binary codes instead (on where the probability is at least one half).
+        seed: Of these samples.
+
+    """
+    import numpy as np
+
+    import nvil
+    from nvil.runs.run import Run
+    from nvil.runs.storage import output_file, save_arrays
+
+    if samples < 1:
+        raise UsageError(f"`samples` must be at least 1, got {samples}.")
+    opened = Run.open(run)
+    pair = opened.load_best()
+    cases = cases_of(opened, data)
+    output_file(out, (".npz",))
+    codes = nvil.encode(pair, cases, samples=samples, seed=seed)
+    if binary:
+        codes = tuple((values >= 0.5).astype(np.uint8) for values in codes)
+    save_arrays(out, {f"h{i}": values for i, values in enumerate(codes, 1)})
+    print(out)
+
+
+def data(action: Positional[Literal["list", "fetch"]], name: Positional[str | None] = None) -> None:
+    """List the named data sets, or fetch one.
+
+    A file in the folder $NVIL_DATA, or in a folder named like the data set in it, is taken first; what is not there is
+    downloaded to a cache folder and checked.
+
+    For example:
+      nvil data list
+      nvil data fetch binarized-mnist
+
+    Args:
+        action: list them, or fetch one.
+        name: Of the data set to fetch.
+
+    """
+    from nvil.cli import in_flags
+    from nvil.data.registry import NAMED
+
+    if action == "list":
+        for name, entry in NAMED.items():
+            print(f"{name:20} {entry.cases} cases, {in_flags(entry.variables)}")
+            print(f"{'':20} split: {entry.split}")
+            here = "on this machine" if entry.here() else f"not on this machine (download: {entry.download})"
+            print(f"{'':20} {entry.origin}; {here}")
+        return
+    if name is None:
+        raise UsageError("Which one? Give a name that `nvil data list` shows.")
+    choose("data set", name, NAMED)
+    contents = NAMED[name].load()
+    for split, rows in contents.splits.items():
+        print(f"{split:10} {rows.shape[0]:>8} cases of {rows.shape[1]} variables")
+    print(f"next       nvil train --data {name}")
+
+
+def report(runs: Positional[tuple[Path, ...]], out: Path | None = None) -> None:
+    """Write a page on a run, or on several compared, that needs nothing but a browser.
+
+    Of one run: the bound, samples, what the latents mean, diagnostics, and how to make it again. Of several: their
+    curves on shared axes, their results in a table, and what differs.
+
+    Args:
+        runs: The folders of the runs.
+        out: An .html file; by default report.html in the run's folder, and comparison.html for several runs.
+
+    """
+    if not runs:
+        raise UsageError("Give the folder of at least one run, for example: nvil report runs/demo")
+    from nvil.report import write_comparison, write_report
+    from nvil.runs.run import Run
+    from nvil.runs.storage import output_file
+
+    opened = [Run.open(folder) for folder in runs]
+    default = runs[0] / "report.html" if len(runs) == 1 else Path("comparison.html")
+    path = output_file(default if out is None else out, (".html",))
+    print(write_report(opened[0], path) if len(opened) == 1 else write_comparison(opened, path))
+
+
+def reproduce(
+    table: Positional[Literal["table1", "table2", "table3", "figure1"] | None] = None,
+    row: str | None = None,
+    recipe: Literal["paper", "best"] | None = None,
+    jobs: int | None = None,
+    budget: float | None = None,
+    data: str | None = None,
+    runs: Path = Path("runs/reproduce"),
+    results: Path = Path("results"),
+    render: bool = False,
+    cells: bool = False,
+) -> None:
+    """Reproduce the paper's tables and its figure.
+
+    Every cell trains, or goes on, in a run folder of its own, is evaluated by the paper's protocol, and is written as
+    one JSON file. Cells run side by side, one to a core.
+
+    For example:
+      nvil reproduce table1 --cells
+      nvil reproduce table1 --row sbn-200-nvil
+      nvil reproduce table1 --recipe paper --budget 120
+      nvil reproduce --render
+
+    Args:
+        table: table1, table2, table3 or figure1.
+        row: One cell, by its name (see --cells); without it, all of them.
+        recipe: paper is the paper's own protocol, best a better one for the same models; the figure has only paper.
+        jobs: Cells side by side; by default one per core. 0 trains in this very process.
+        budget: Minutes after which to save and stop; the same command goes on.
+        data: Another data set or file than the preset's, for one cell; the results say so.
+        runs: The folder of the run folders.
+        results: The folder of the JSON files.
+        render: Make README.md and the pictures in the folder of results.
+        cells: List the names of the cells.
+
+    """
+    from nvil.reproduce import presets
+
+    if jobs is not None and jobs < 0:
+        raise UsageError(f"`jobs` must be at least 0, got {jobs}.")
+    if budget is not None and not budget > 0:
+        raise UsageError(f"`budget` must be above 0, got {budget}.")
+    if table is None and not render:
+        raise UsageError("Say what to reproduce: table1, table2, table3 or figure1; or --render the results there are.")
+    if table is not None:
+        recipe = recipe or ("paper" if table == "figure1" else "best")
+        every = presets.cells(table, recipe)
+        if cells:
+            for cell in every:
+                paper = "" if cell.paper is None else f"  paper {cell.paper:g}"
+                print(f"{cell.row:32}{paper:14}  {cell.config.updates:>9,} updates of {cell.config.data}")
+            return
+        if row is not None:
+            every = (presets.find(table, row, recipe),)
+        elif data is not None:
+            raise UsageError("`data` is for one cell; give its name with `row`.")
+        if jobs == 0:
+            for cell in every:
+                _reproduce_here(cell, runs, results, data)
+        else:
+            _reproduce_side_by_side(every, runs, results, data, jobs, budget)
+    if render:
+        from nvil.reproduce.render import render as write_page
+
+        print(write_page(results))
+
+
+def _reproduce_here(cell: Any, runs: Path, results: Path, data: str | None) -> None:
+    from nvil.reproduce.results import reproduce
+
+    def train(run: "Run", dataset: "Dataset") -> None:
+        fit_run(run, dataset, quiet=False)
+
+    path = reproduce(cell, runs=runs, results=results, data=data, train=train)
+    print(path)
+
+
+def _reproduce_side_by_side(
+    every: Any, runs: Path, results: Path, data: str | None, jobs: int | None, budget: float | None
+) -> None:
+    import os
+
+    from nvil.cli.jobs import Job, run_jobs
+    from nvil.errors import TrainingError
+
+    for cell in every[:1]:  # refuse here, in a sentence, what no process could do
+        (cell.config if data is None else dataclasses.replace(cell.config, data=data)).load_data()
+    listed = []
+    for cell in every:
+        words = ["reproduce", cell.table, "--row", cell.row, "--recipe", cell.recipe, "--jobs", "0"]
+        words += ["--runs", str(runs), "--results", str(results), *([] if data is None else ["--data", data])]
+        listed.append(Job(cell.name, words, runs / cell.name, cell.config.updates or 0))
+    side_by_side = min(len(listed), jobs or os.cpu_count() or 1)
+    done = run_jobs(listed, side_by_side=side_by_side, budget=None if budget is None else 60 * budget)
+    for job in listed:
+        if job.state == "done":
+            print(results / f"{job.name}.json")
+    if not done:
+        left = [job.name for job in listed if job.state != "done"]
+        raise TrainingError(f"{len(left)} of {len(listed)} cells are not done; the same command goes on with them.")
+
+
+def standard_error(result: "Evaluation") -> str:
+    return "" if result.bound_se is None else f", standard error {result.bound_se:.2f}"
+
+
+def cases_of(run: "Run", path: Path) -> "Cases":
+    """The cases of a file, made binary as the run's own data was."""
+    from nvil.data.loading import load_cases
+
+    assert run.config is not None
+    kind = "counts" if run.documents else "binary"
+    return load_cases(path, run.config.choices(), visible=run.facts.visible, kind=kind, vocabulary=run.vocabulary)
+
+
+def sparse_parts(counts: Any) -> dict[str, Any]:
+    """Word counts as `scipy.sparse.save_npz` lays them out, so that `load_npz` reads them."""
+    import numpy as np
+    import scipy.sparse
+
+    matrix: Any = scipy.sparse.csr_array(np.asarray(counts, np.int32))
+    parts = {name: getattr(matrix, name) for name in ("data", "indices", "indptr")}
+    return {**parts, "shape": np.array(matrix.shape), "format": np.array(b"csr")}
+
+
+def _parsed(function: Callable[..., None]) -> Callable[[list[str]], None]:
+    return lambda words: tyro.cli(
+        function,
+        prog=f"nvil {function.__name__}",
+        args=words,
+        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+    )
+
+
+PARSED: dict[str, Callable[[list[str]], None]] = {
+    "train": train,
+    **{each.__name__: _parsed(each) for each in (resume, evaluate, sample, encode, report, reproduce, data)},
+}

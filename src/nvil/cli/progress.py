@@ -1,0 +1,102 @@
+"""What a person sees of a long command, and how they stop it."""
+
+import contextlib
+import dataclasses
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+stderr = Console(stderr=True, highlight=False)
+
+
+class StoppedWaitingError(Exception):
+    """A signal came while training waited for the next case of a stream."""
+
+
+@dataclasses.dataclass
+class Stop:
+    """The signal that asked for an end, if one did."""
+
+    signal: int | None = None
+
+
+@contextlib.contextmanager
+def stop_on_signals(waiting: Callable[[], bool]) -> Iterator[Stop]:
+    """Note Ctrl-C and SIGTERM instead of ending; a second Ctrl-C ends at once.
+
+    While training is `waiting` for a stream that may never go on, the wait ends in `StoppedWaitingError`.
+    """
+    stop = Stop()
+
+    def note(number: int, _: Any) -> None:
+        if stop.signal is not None and number == signal.SIGINT:
+            os.write(2, b"\nnvil: Stopped at once; what was saved before is kept.\n")
+            os._exit(130)
+        stop.signal = number
+        os.write(2, b"\nnvil: Saving, then stopping; Ctrl-C again stops at once.\n")
+        if waiting():
+            raise StoppedWaitingError
+
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+        yield stop
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclasses.dataclass
+class Show:
+    """Progress on standard error: a live bar on a terminal, a line for every report elsewhere."""
+
+    bar: Progress | None
+    quiet: bool
+    reports: int = 0
+
+    def text(self, line: str) -> None:
+        if not self.quiet:
+            (self.bar.console if self.bar else stderr).print(line, soft_wrap=True)
+
+    def updates(self, done: int) -> None:
+        if self.bar:
+            first = self.bar.tasks[0].description == "compiling"
+            self.bar.update(self.bar.task_ids[0], completed=done, description="training" if first else None)
+
+    def report(self, report: Any) -> None:
+        if self.bar:
+            text = f"bound {report.bound:.2f}"
+            if report.validation_bound is not None:
+                text += f"  validation {report.validation_bound:.2f}  best {report.best.bound:.2f}"
+            text += f"  {report.updates_per_second:.0f} updates/s"
+            self.bar.update(self.bar.task_ids[0], description=text)
+            if not self.reports:  # the time left is not to be told from the seconds that compiling took
+                self.bar.reset(self.bar.task_ids[0], completed=report.updates)
+            self.reports += 1
+        else:
+            self.text(str(report))
+
+
+@contextlib.contextmanager
+def progress(total: int | None, done: int, quiet: bool) -> Iterator[Show]:
+    """`total` updates, of which some are `done`."""
+    if quiet or not stderr.is_terminal:
+        yield Show(None, quiet)
+        return
+    columns = (
+        *([BarColumn(bar_width=None)] if stderr.width >= 100 else []),  # in what room the rest leaves
+        TextColumn("{task.percentage:3.0f}%"),
+        TextColumn("{task.description}"),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
+    )
+    with Progress(*columns, console=stderr, expand=stderr.width >= 100) as bar:
+        bar.add_task("compiling", total=total, completed=done)
+        yield Show(bar, quiet)

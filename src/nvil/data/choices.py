@@ -1,0 +1,68 @@
+"""What a user says about data where it does not say so itself. Imports nothing heavy: the command line starts here."""
+
+import dataclasses
+import math
+from pathlib import Path
+
+from nvil.errors import UsageError, choose
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """What the user says about the data where it does not say so itself.
+
+    - `values`: "binary", "counts" (of words), or "auto", which takes what is unambiguous.
+    - `binarize`: how grey levels become binary: "threshold", "stochastic" (every draw anew) or "none".
+    - `threshold`: on from this value up; by default halfway between the smallest and the largest.
+    - `white`: for stochastic binarization, the value that is certainly on; by default 1 for values up to 1, else 255.
+    - `words`, `stop_words`: of text, the size of the vocabulary, and "english" to leave those out, or "none".
+    - `vocabulary`: of text, a file with the words to count, one per line, instead.
+    - `first_index`: of svmlight files, 1 or 0.
+    - `columns`: of a stream of `column:count` lines, how many columns there are.
+    """
+
+    values: str = "auto"
+    binarize: str | None = None
+    threshold: float | None = None
+    white: float | None = None
+    words: int = 10_000
+    stop_words: str = "none"
+    vocabulary: str | None = None
+    first_index: int = 1
+    columns: int | None = None
+
+    def checked(self) -> "Choices":
+        choose("kind of values", self.values, ("auto", "binary", "counts"))
+        choose("list of stop words", self.stop_words, ("none", "english"))
+        if self.binarize is not None:
+            choose("binarization", self.binarize, ("none", "threshold", "stochastic"))
+        for name, binarize in (("threshold", "threshold"), ("white", "stochastic")):
+            value = getattr(self, name)
+            if value is not None and self.binarize != binarize:
+                raise UsageError(f'`{name}` needs `binarize="{binarize}"`.')
+            if value is not None and not math.isfinite(value):
+                raise UsageError(f"`{name}` must be a finite number, got {value}.")
+        if self.white is not None and self.white <= 0:
+            raise UsageError(f"`white` must be above 0, got {self.white}.")
+        if self.values == "counts" and self.binarize not in (None, "none"):
+            raise UsageError('`values="counts"` and `binarize` do not go together.')
+        if self.words < 1:
+            raise UsageError(f"`words` must be at least 1, got {self.words}.")
+        if self.first_index not in (0, 1):
+            raise UsageError(f"`first_index` must be 0 or 1, got {self.first_index}.")
+        if self.columns is not None and self.columns < 1:
+            raise UsageError(f"`columns` must be at least 1, got {self.columns}.")
+        return self
+
+    def read_vocabulary(self) -> tuple[str, ...] | None:
+        """The words of the file `vocabulary`."""
+        if self.vocabulary is None:
+            return None
+        try:
+            words = tuple(Path(self.vocabulary).read_text(encoding="utf-8").lower().split())
+        except (OSError, UnicodeDecodeError) as error:
+            reason = " ".join(str(error).split())
+            raise UsageError(f"Cannot read the vocabulary {self.vocabulary}: {reason}.") from error
+        if not words or len(set(words)) < len(words):
+            raise UsageError(f"The vocabulary {self.vocabulary} must hold words, one per line, none twice.")
+        return words

@@ -1,0 +1,121 @@
+"""The cells of the paper's tables and the curves of its figure, each a config: a table's TOML file, merged.
+
+A cell is what all cells of its table share, a recipe, the choices of its row and of its column, in this order; a recipe
+may have choices for one estimator, and a column for one recipe.
+"""
+
+import dataclasses
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from nvil.errors import choose
+from nvil.runs.config import Config, config_from
+
+TABLES = ("table1", "table2", "table3", "figure1")
+RECIPES = ("paper", "best")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One number of a table, or one curve of the figure.
+
+    - `table`, `row`: where it is; `row` is its name on the command line.
+    - `model`, `dim`, `column`: as the paper prints them; `dim` lists the deepest layer first.
+    - `paper`: the paper's number, as it prints it: a negative log-likelihood or a perplexity; None for a curve.
+    """
+
+    table: str
+    row: str
+    model: str
+    dim: str
+    column: str
+    recipe: str
+    paper: float | None
+    metric: str
+    config: Config
+
+    @property
+    def name(self) -> str:
+        """Of its run folder and its file of results."""
+        return f"{self.table}-{self.row}-{self.recipe}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Quoted:
+    """A number that the paper quotes from others."""
+
+    model: str
+    dim: str
+    column: str
+    value: float
+
+
+@cache
+def description(table: str) -> dict[str, Any]:
+    """The TOML file of a table."""
+    choose("table or figure", table, TABLES)
+    return tomllib.loads((Path(__file__).parent / f"{table}.toml").read_text(encoding="utf-8"))
+
+
+def recipes(table: str) -> dict[str, Any]:
+    found = description(table)["recipes"]
+    return recipes(found) if isinstance(found, str) else found
+
+
+@cache
+def cells(table: str, recipe: str) -> tuple[Cell, ...]:
+    """Every cell of a table that is its own, in the paper's order; the figure has the recipe `paper` only."""
+    contents = description(table)
+    choose("recipe", recipe, recipes(table))
+    return tuple(
+        _cell(table, row, column, recipe)
+        for row in contents["rows"]
+        for column in row.get("columns") or row["paper"]
+        if "same_as" not in contents["columns"][column]
+    )
+
+
+def _cell(table: str, row: dict[str, Any], column: str, recipe: str) -> Cell:
+    contents, how, where = description(table), recipes(table)[recipe], description(table)["columns"][column]
+    own = how.get(where.get("estimator", "nvil"), {})
+    config = config_from(
+        {**contents["common"], **_flat(how), **row["choices"], **_flat(where), **own, **where.get(recipe, {})}
+    )
+    return Cell(
+        table,
+        slug(row["model"], row["dim"], column),
+        row["model"],
+        row["dim"],
+        column,
+        recipe,
+        row.get("paper", {}).get(column),
+        contents["metric"],
+        config.resolved(),
+    )
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """Without its tables."""
+    return {name: value for name, value in values.items() if not isinstance(value, dict)}
+
+
+def find(table: str, row: str, recipe: str) -> Cell:
+    """The cell with this name."""
+    every = {cell.row: cell for cell in cells(table, recipe)}
+    choose(f"row of {table}", row, every)
+    return every[row]
+
+
+def quoted(table: str) -> tuple[Quoted, ...]:
+    """What the paper quotes from others in this table."""
+    every = description(table).get("quoted", ())
+    return tuple(Quoted(each["model"], each["dim"], each.get("column", ""), each["value"]) for each in every)
+
+
+def slug(*words: str) -> str:
+    """A name for folders and options: `sbn-200-200-nvil`."""
+    text = "-".join(words).lower().replace("+", "-")
+    return re.sub(r"[^a-z0-9]+", "-", text).strip("-")

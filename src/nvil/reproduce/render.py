@@ -1,0 +1,198 @@
+"""results/README.md and its pictures, made from the JSON files alone."""
+
+from pathlib import Path
+from typing import Any
+
+from nvil.reproduce import presets
+from nvil.reproduce.results import load_all, seconds_to_pass
+from nvil.runs.storage import save_text
+
+HEAD = """# Results
+
+Made by `nvil reproduce --render` from the JSON files in this folder; nothing here is typed by hand. Every number is the
+test figure of one run (seed {seeds}), beside the paper's. Each cell is made by one command, for example
+`nvil reproduce table1 --row sbn-200-nvil`; its JSON file also holds the protocol, the config, versions and the curve.
+
+Figures of Tables 1 and 2 are negative bounds in nats per case, as the paper prints them (lower is better): means over
+10 samples from the inference network for each of the 10,000 test cases. Dim lists the deepest layer first.
+"""
+OPEN = """
+## What the paper leaves open
+
+It does not give the initial weights, the starting values of c and v, the baselines' learning rate, or for how many
+updates it trained. Here, in both recipes: weights uniform in ±sqrt(6 / (in + out)), visible biases at the logit of the
+training mean, connections within a layer at zero; c and v at the mean and variance of one extra draw; baselines at the
+model's rate. Gradients are summed over the minibatch, as in Algorithm 1. The parameters kept are those of the best
+validation bound.
+"""
+
+
+def render(folder: Path) -> Path:
+    """Write README.md and the pictures of a folder of results."""
+    results = load_all(folder)
+    found = {(each["table"], each["row"], each["recipe"]): each for each in results}
+    seeds = ", ".join(map(str, sorted({each["seed"] for each in results if "seed" in each}))) or "0"
+    parts = [HEAD.format(seeds=seeds)]
+    parts += [_table(number, found) for number in ("table1", "table2", "table3")]
+    parts.append(_times(found))
+    figure = _figure(folder, found)
+    if figure:
+        parts.append(figure)
+    parts.append(_recipes())
+    parts.append(OPEN)
+    parts.append(_details(results))
+    path = folder / "README.md"
+    save_text(path, "\n".join(part for part in parts if part))
+    return path
+
+
+def _table(table: str, found: dict[Any, Any]) -> str:
+    contents = presets.description(table)
+    lines = [f"\n## Table {table[-1]}: {contents['title'][0].lower() + contents['title'][1:]}\n"]
+    columns = list(contents["columns"])
+    heads = [f"{column}: {what}" for column in columns for what in ("paper", "`paper`", "`best`", "best - paper")]
+    lines.append(f"| Model | Dim | {' | '.join(heads)} |")
+    lines.append("|---|---|" + "---:|" * len(heads))
+    for row in contents["rows"]:
+        entries = []
+        for column in columns:
+            paper = row["paper"].get(column)
+            ours = [_of(table, row, column, recipe, found) for recipe in presets.RECIPES]
+            entries += [_shown(paper), *(_figure_of(each) for each in ours), _difference(ours[1], paper)]
+        lines.append(f"| {row['model']} | {row['dim']} | {' | '.join(entries)} |")
+    lines += _quoted(table, found)
+    if table == "table3":
+        names = sorted({f"{each['row']}: {each['data']['name']}" for key, each in found.items() if key[0] == table})
+        lines.append(f"\nPerplexity per document on the test set. Data: {'; '.join(names) or 'none yet'}.")
+    return "\n".join(lines)
+
+
+def _of(table: str, row: dict[str, Any], column: str, recipe: str, found: dict[Any, Any]) -> Any:
+    """The result of a cell, which may be that of another table."""
+    same = presets.description(table)["columns"][column].get("same_as")
+    where, column = same.split(" ", 1) if same else (table, column)
+    return found.get((where, presets.slug(row["model"], row["dim"], column), recipe))
+
+
+def _quoted(table: str, found: dict[Any, Any]) -> list[str]:
+    quoted = presets.quoted(table)
+    if not quoted:
+        return []
+    lines = ["\nWhat the paper quotes from others, and what we measure on our data:\n"]
+    lines += ["| Model | Dim | Data | quoted | ours |", "|---|---|---|---:|---:|"]
+    for each in quoted:
+        ours = found.get((table, presets.slug(each.model, each.dim, each.column), "rival"))
+        lines.append(
+            f"| {each.model} | {each.dim} | {each.column or 'MNIST'} | {_shown(each.value)} | {_figure_of(ours)} |"
+        )
+    return lines
+
+
+def _times(found: dict[Any, Any]) -> str:
+    lines = [
+        "\n## Time to the paper's figure\n",
+        "Wall time on one core, compilation and validation included, until the *validation* bound passes the paper's "
+        "figure for the test set, with the recipe `best`.\n",
+        "| Cell | paper | time to pass it | whole run | updates |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for (table, row, recipe), result in found.items():
+        if recipe != "best" or table not in ("table1", "table2"):
+            continue
+        seconds = seconds_to_pass(result)
+        passed = "not passed" if seconds is None else f"{seconds / 60:.1f} min"
+        whole = result["curve"]["seconds"][-1] / 60
+        lines.append(f"| {row} | {_shown(result['paper'])} | {passed} | {whole:.0f} min | {result['updates']:,} |")
+    return "\n".join(lines) if len(lines) > 4 else ""
+
+
+def _figure(folder: Path, found: dict[Any, Any]) -> str:
+    """Figure 1 as a picture, with the curves that there are."""
+    curves = {cell: found.get(("figure1", cell.row, "paper")) for cell in presets.cells("figure1", "paper")}
+    if not any(curves.values()):
+        return ""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    dims = list(dict.fromkeys(cell.dim for cell in curves))
+    with matplotlib.rc_context({"font.size": 9}):
+        figure = Figure(figsize=(9, 3.8), layout="constrained")
+        axes = figure.subplots(1, len(dims), squeeze=False)[0]
+        for place, dim in zip(axes, dims, strict=True):
+            ends = []
+            for cell, result in curves.items():
+                if cell.dim != dim or result is None:
+                    continue
+                bounds = [float("nan") if value is None else value for value in result["curve"]["validation_bound"]]
+                place.plot(result["curve"]["updates"], bounds, label=cell.column, linewidth=1.2)
+                ends.append(bounds[-1])
+            place.set_title(f"SBN {dim}")
+            place.set_xlabel("parameter updates")
+            if ends:
+                place.set_ylim(max(min(ends) - 5, -220), max(ends) + 5)
+                place.legend(fontsize=7)
+            place.grid(alpha=0.3)
+        axes[0].set_ylabel("validation bound (nats per case)")
+        figure.savefig(folder / "figure1.png", dpi=130)
+    lines = [
+        "\n## Figure 1: bounds on the validation set log-likelihood\n",
+        "![Validation bounds over updates, with techniques left out](figure1.png)\n",
+        "Baseline is the running mean, IDB the input-dependent baseline, VN variance normalisation; recipe `paper`.\n",
+        "| SBN | techniques | best validation bound | test bound | updates |",
+        "|---|---|---:|---:|---:|",
+    ]
+    for cell, result in curves.items():
+        if result is not None:
+            bounds = [bound for bound in result["curve"]["validation_bound"] if bound is not None]
+            best = _shown(max(bounds))
+            lines.append(f"| {cell.dim} | {cell.column} | {best} | {_shown(result['bound'])} | {result['updates']:,} |")
+    return "\n".join(lines)
+
+
+def _recipes() -> str:
+    lines = ["\n## The recipes\n"]
+    for table in ("table1", "table3"):
+        for recipe in presets.RECIPES:
+            values = presets.recipes(table)[recipe]
+            text = ", ".join(f"{name} {value}" for name, value in values.items() if not isinstance(value, dict))
+            own = "".join(
+                f"; for {name}: {', '.join(f'{key} {each}' for key, each in value.items())}"
+                for name, value in values.items()
+                if isinstance(value, dict)
+            )
+            what = "Tables 1 and 2" if table == "table1" else "Table 3"
+            lines.append(f"- `{recipe}`, {what}: {text}{own}.")
+    return "\n".join(lines)
+
+
+def _details(results: list[dict[str, Any]]) -> str:
+    lines = [
+        "\n## Every result\n",
+        "| Cell | recipe | figure | standard error | of it from sampling h | updates | commit |",
+        "|---|---|---:|---:|---:|---:|---|",
+    ]
+    for each in results:
+        errors = [each.get(name) for name in ("bound_se", "monte_carlo_se")]
+        shown = ["" if error is None else f"{error:.2f}" for error in errors]
+        lines.append(
+            f"| {each['table']} {each['row']} | {each['recipe']} | {_figure_of(each)} | {' | '.join(shown)} "
+            f"| {each['updates'] or 0:,} | {each.get('made_with', {}).get('commit', '')} |"
+        )
+    lines.append("\nThe standard error is for new cases (from the standard deviation between cases).\n")
+    return "\n".join(lines)
+
+
+def _figure_of(result: dict[str, Any] | None) -> str:
+    return "" if result is None else _shown(result["figure"])
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}" if abs(value) >= 300 else f"{value:.1f}"
+
+
+def _difference(result: dict[str, Any] | None, paper: float | None) -> str:
+    if result is None or paper is None:
+        return ""
+    difference = result["figure"] - paper
+    miss = " (miss)" if difference > 0 else ""
+    return f"{difference:+.1f}{miss}".replace("-", "\N{MINUS SIGN}")

@@ -1,0 +1,356 @@
+"""The command line's recipe: every choice by name, and what it builds. Imports nothing heavy, for `nvil --help`."""
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nvil.data.choices import Choices
+from nvil.errors import UsageError, choose
+
+if TYPE_CHECKING:
+    from nvil.contracts import Pair
+    from nvil.data.dataset import Dataset
+    from nvil.learning import Learner
+
+MODELS = ("sbn", "fdarn", "darn")
+WITHIN = ("factorial", "autoregressive")
+ESTIMATORS = ("nvil", "wake-sleep", "reinforce")
+OPTIMISERS = ("adam", "sgd")
+SCHEDULES = ("constant", "cosine", "linear")
+BASELINES = ("input-dependent", "leave-one-out")
+TECHNIQUES = ("baseline", "running-mean", "normalisation", "local-signals")
+DEFAULT_RATES = {"adam": (3e-3, 1.0), "sgd": (3e-4, 0.2)}
+LARGEST = 2**31 - 1
+"""Of whole numbers here: what a 32-bit counter holds."""
+MOST_LAYERS = 100
+
+
+def option(default: Any, group: str, text: str) -> Any:
+    """A field that the command line shows in `group` with the help `text`."""
+    return dataclasses.field(default=default, metadata={"group": group, "help": text})
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What defines a run; with these, on the same machine, it gives the same bits.
+
+    `nvil train --help` says what each choice means.
+    """
+
+    data: str = option(
+        "digits",
+        "what",
+        "A named set (see: nvil data list), a file with one case per row, text (a folder, .tar or .txt), or - for a "
+        "stream.",
+    )
+    model: str = option(
+        "sbn",
+        "what",
+        "sbn (sigmoid belief network), fdarn (autoregressive latents) or darn (autoregressive latents and visibles).",
+    )
+    hidden: tuple[int, ...] = option((100, 50), "what", "Latent variables in each layer, from the data up.")
+    updates: int | None = option(
+        None, "what", "Parameter updates in all; by default 30,000, or all that a stream has cases for."
+    )
+    seed: int = option(0, "what", "Of weights, minibatches, samples and the validation split.")
+
+    inference: str = option(
+        "factorial", "model", "Within its layers, the inference network is factorial or autoregressive."
+    )
+    latent_bias: tuple[float, ...] = option(
+        (0.0,),
+        "model",
+        "Where the biases of the latents start, in P and in Q: one number, or one per layer. Below zero the latents "
+        "start sparse.",
+    )
+
+    estimator: str = option("nvil", "learning", "nvil, its rival wake-sleep, or reinforce (nvil without techniques).")
+    without: tuple[str, ...] = option(
+        (), "learning", "Techniques of nvil to leave out: baseline, running-mean, normalisation, local-signals."
+    )
+    order: str = option(
+        "paper", "learning", "paper uses the running mean and variance after their update; strict before, unbiased."
+    )
+    decay: float = option(0.8, "learning", "The smoothing factor of the running mean and variance.")
+    baseline: str = option(
+        "input-dependent",
+        "learning",
+        "input-dependent (a network, the paper's), or leave-one-out: the mean signal of the case's other samples, of "
+        "which there must be at least 2.",
+    )
+    baseline_units: int = option(100, "learning", "Units of each input-dependent baseline.")
+    samples: int = option(1, "learning", "Samples from the inference network for every case of a minibatch.")
+    batch_size: int = option(50, "learning", "Cases in a minibatch; 20 in the paper.")
+    optimiser: str = option("adam", "learning", "adam, or sgd on summed gradients as in the paper.")
+    learning_rate: float | None = option(
+        None,
+        "learning",
+        "Of the model; by default 3e-3 for adam, 3e-4 (the paper's) for sgd, and for wake-sleep a third of these.",
+    )
+    inference_ratio: float | None = option(
+        None,
+        "learning",
+        "The inference network's learning rate over the model's; by default 1 for adam, 0.2 (the paper's) for sgd.",
+    )
+    schedule: str = option(
+        "constant", "learning", "How the learning rate falls over the updates: constant (the paper's), cosine, linear."
+    )
+    final_rate: float = option(0.0, "learning", "Of cosine and linear schedules: the learning rate at the end.")
+    momentum: float = option(0.0, "learning", "Of sgd.")
+    weight_decay: float = option(
+        0.0, "learning", "Decay of the weights in each update, times the learning rate; biases do not decay."
+    )
+    clip: float | None = option(None, "learning", "The largest norm of a gradient, summed over the minibatch.")
+    average: float | None = option(
+        None,
+        "learning",
+        "Use parameters averaged over this share of the updates, the last ones, such as 0.1; by default none are.",
+    )
+
+    values: str = option(
+        Choices.values, "data", "What the values are: binary, counts (of words), or auto: whatever is unambiguous."
+    )
+    binarize: str | None = option(
+        None,
+        "data",
+        "How grey levels become binary: threshold, stochastic (each draw anew; mnist's default) or none (refused).",
+    )
+    threshold: float | None = option(
+        None, "data", "On from this value up, in the data's own units; by default halfway between the extremes."
+    )
+    white: float | None = option(
+        None, "data", "For stochastic: the value that is certainly on; by default 1 for values up to 1, else 255."
+    )
+    words: int = option(Choices.words, "data", "Of text: how many words to count, the most frequent.")
+    stop_words: str = option(Choices.stop_words, "data", "Of text: english leaves its most common words out.")
+    vocabulary: str | None = option(None, "data", "Of text: a file with the words to count, one per line, instead.")
+    first_index: int = option(Choices.first_index, "data", "Of svmlight files: the index of the first column, 1 or 0.")
+    columns: int | None = option(None, "data", "Of a stream of column:count lines: how many columns there are.")
+
+    validation: int | None = option(
+        None,
+        "run",
+        "Training cases held out to keep the best parameters by; 0 keeps the last. By default a twentieth, from 100 to "
+        "1000; 100 in the paper. Some data sets bring their own.",
+    )
+    report_every: int = option(1000, "run", "Updates between reports and looks at the validation bound.")
+    patience: int | None = option(
+        None, "run", "Stop after this many reports without a better validation bound; by default never."
+    )
+
+    def resolved(self) -> "Config":
+        """Check every choice and fill in what depends on others."""
+        choose("model", self.model, MODELS)
+        choose("estimator", self.estimator, ESTIMATORS)
+        choose("optimiser", self.optimiser, OPTIMISERS)
+        choose("inference network", self.inference, WITHIN)
+        choose("schedule", self.schedule, SCHEDULES)
+        choose("order", self.order, ("paper", "strict"))
+        choose("baseline", self.baseline, BASELINES)
+        for technique in self.without:
+            choose("technique", technique, TECHNIQUES)
+        if self.without and self.estimator != "nvil":
+            raise UsageError(f"`without` is for the estimator nvil; {self.estimator} has no techniques to leave out.")
+        if self.baseline == "leave-one-out" and self.samples < 2:
+            raise UsageError('`baseline="leave-one-out"` needs `samples` of at least 2, got 1.')
+        self.choices().checked()
+        updates = self.updates if self.updates is not None else LARGEST if self.data == "-" else 30_000
+        self._check_sizes(updates)
+        rate, ratio = DEFAULT_RATES[self.optimiser]
+        rate = rate / 3 if self.estimator == "wake-sleep" else rate  # as the paper has it: 1e-4 for 3e-4
+        rate = rate if self.learning_rate is None else self.learning_rate
+        ratio = ratio if self.inference_ratio is None else self.inference_ratio
+        self._check_rates(rate, ratio)
+        return dataclasses.replace(self, updates=updates, learning_rate=rate, inference_ratio=ratio)
+
+    def _check_sizes(self, updates: int) -> None:
+        for name, value, least in (
+            ("updates", updates, 1),
+            ("batch_size", self.batch_size, 1),
+            ("samples", self.samples, 1),
+            ("baseline_units", self.baseline_units, 1),
+            ("validation", self.validation, 0),
+            ("report_every", self.report_every, 1),
+            ("patience", self.patience, 1),
+            ("seed", self.seed, 0),
+        ):
+            if value is not None and value < least:
+                raise UsageError(f"`{name}` must be at least {least}, got {value}.")
+            if value is not None and value > LARGEST:
+                raise UsageError(f"`{name}` must be at most {LARGEST}, got {value}.")
+        if not self.hidden:
+            raise UsageError("`hidden` needs the size of at least one layer.")
+        if len(self.hidden) > MOST_LAYERS:
+            raise UsageError(f"`hidden` has {len(self.hidden)} layers; more than {MOST_LAYERS} are not supported.")
+        for size in self.hidden:
+            if not 1 <= size <= LARGEST:
+                raise UsageError(f"The sizes of `hidden` layers must be at least 1 and at most {LARGEST}, got {size}.")
+        if len(self.latent_bias) not in (1, len(self.hidden)):
+            raise UsageError(
+                f"`latent_bias` must be one number, or one per layer ({len(self.hidden)}), got {len(self.latent_bias)}."
+            )
+        if not all(math.isfinite(bias) for bias in self.latent_bias):
+            raise UsageError("`latent_bias` must be finite.")
+
+    def _check_rates(self, rate: float, ratio: float) -> None:
+        for name, value in (("learning_rate", rate), ("inference_ratio", ratio), ("clip", self.clip)):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise UsageError(f"`{name}` must be a positive number, got {value}.")
+        for name, value in (("weight_decay", self.weight_decay), ("final_rate", self.final_rate)):
+            if not (math.isfinite(value) and value >= 0):
+                raise UsageError(f"`{name}` must be at least 0, got {value}.")
+        for name, value in (("decay", self.decay), ("momentum", self.momentum)):
+            if not 0 <= value < 1:
+                raise UsageError(f"`{name}` must be at least 0 and less than 1, got {value}.")
+        if self.average is not None and not 0 < self.average <= 1:
+            raise UsageError(f"`average` must be above 0 and at most 1, got {self.average}.")
+        if self.momentum and self.optimiser != "sgd":
+            raise UsageError('`momentum` is for `optimiser="sgd"`; adam has its own.')
+        if self.final_rate and self.schedule == "constant":
+            raise UsageError('`final_rate` needs `schedule="cosine"` or `schedule="linear"`.')
+        if self.schedule != "constant" and self.data == "-" and self.updates is None:
+            raise UsageError("A schedule must know how many updates there will be; give `updates`.")
+
+    def choices(self) -> Choices:
+        """What was said about the data."""
+        return Choices(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Choices)})
+
+    def options(self, *, all: bool = True) -> Iterator[tuple[str, list[str]]]:
+        """Every choice that is made, or that differs from the default, with its values as they are typed."""
+        default = Config().resolved()
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None and value != () and (all or value != getattr(default, field.name)):
+                yield field.name, [str(each) for each in (value if isinstance(value, tuple) else (value,))]
+
+    def load_data(self) -> "Dataset":
+        from nvil.data.loading import load
+
+        return load(self.data, self.choices())
+
+    def build_pair(self, visible: int, mean: Any = None, lengths: Sequence[int] | None = None) -> "Pair":
+        """The untrained model and inference network."""
+        from nvil import models
+
+        make = {"sbn": models.sbn, "fdarn": models.fdarn, "darn": models.darn}[self.model]
+        return make(
+            visible,
+            self.hidden,
+            inference=self.inference,
+            lengths=lengths,
+            mean=mean,
+            latent_bias=self.latent_bias,
+            seed=self.seed,
+        )
+
+    def build_learner(self) -> "Learner":
+        """The estimator, the optimiser and the size of minibatches, of a resolved config."""
+        from nvil import optimisers
+        from nvil.learning import Learner
+
+        assert self.learning_rate is not None
+        assert self.inference_ratio is not None
+        assert self.updates is not None
+        rate = optimisers.schedule(self.schedule, self.learning_rate, self.updates, final_rate=self.final_rate)
+        common = {"inference_ratio": self.inference_ratio, "weight_decay": self.weight_decay, "clip": self.clip}
+        optimiser = (
+            optimisers.adam(rate, **common)
+            if self.optimiser == "adam"
+            else optimisers.sgd(rate, momentum=self.momentum, **common)
+        )
+        return Learner(self._estimator(), optimiser, batch_size=self.batch_size, average=self.average)
+
+    def _estimator(self) -> Any:
+        from nvil import estimators, signals
+
+        if self.estimator == "wake-sleep":
+            return estimators.wake_sleep(samples=self.samples)
+        local = "local-signals" not in self.without
+        order: Any = self.order
+        techniques = {
+            "baseline": signals.input_dependent_baseline(self.baseline_units)
+            if self.baseline == "input-dependent"
+            else signals.leave_one_out(),
+            "running-mean": signals.running_mean(self.decay, order),
+            "normalisation": signals.variance_normalisation(self.decay, order),
+        }
+        used = [technique for name, technique in techniques.items() if name not in self.without]
+        if self.estimator == "reinforce":
+            return estimators.reinforce(samples=self.samples)
+        if not used:
+            return estimators.reinforce(samples=self.samples, local=local)
+        return estimators.nvil(*used, samples=self.samples, local=local)
+
+
+def config_from(values: Mapping[str, Any]) -> Config:
+    """A config from the values of a TOML file; names that are not choices are left out."""
+    return Config(**typed_fields(Config, values))
+
+
+def config_file(path: Path) -> dict[str, Any]:
+    """The choices of a TOML file, or of the config.toml of a run's folder, as arguments of `Config`."""
+    from nvil.runs.storage import check_format, read_toml
+
+    if path.is_dir():
+        folder, path = path, path / "config.toml"
+        values = read_toml(path)
+        check_format(path, values.get("format"))
+        if "model" not in values:
+            raise UsageError(f"{folder} was trained from Python on a pair of its own: it has no choices to take.")
+        values = {name: value for name, value in values.items() if name in Config.__dataclass_fields__}
+    else:
+        values = read_toml(path)
+        for name in values:
+            choose(f"choice in {path}", name, Config.__dataclass_fields__)
+    try:
+        return typed_fields(Config, values)
+    except UsageError as error:
+        raise UsageError(f"{path} cannot be used: {error}") from error
+
+
+def typed_fields(owner: type, values: Mapping[str, Any], names: Sequence[str] | None = None) -> dict[str, Any]:
+    """The fields of a dataclass that `values` has, each of the type it is declared with."""
+    hints = typing.get_type_hints(owner)
+    typed = {}
+    for field in dataclasses.fields(owner):
+        if names is not None and field.name not in names:
+            continue
+        optional = types.NoneType in typing.get_args(hints[field.name])
+        if field.name in values:
+            typed[field.name] = _of_type(field.name, values[field.name], hints[field.name])
+        elif not optional and names is not None:
+            raise UsageError(f"{field.name} is missing.")
+    return typed
+
+
+_KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+_LISTS = {int: "a list of whole numbers", float: "a list of numbers", str: "a list of texts"}
+
+
+def _of_type(name: str, value: Any, hint: Any) -> Any:
+    plain = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        (hint,) = plain
+    if typing.get_origin(hint) is tuple:
+        kinds = typing.get_args(hint)
+        fits = isinstance(value, list) and (kinds[-1] is Ellipsis or len(kinds) == len(value))
+        if fits and kinds[0] is float:
+            value = [_as_float(item) for item in value]
+        if not fits or not all(type(item) is kinds[0] for item in value):
+            raise UsageError(f"{name} must be {_LISTS[kinds[0]]}.")
+        return tuple(value)
+    if hint is float:
+        value = _as_float(value)
+    if type(value) is not hint:
+        raise UsageError(f"{name} must be {_KINDS.get(hint, hint)}.")
+    return value
+
+
+def _as_float(value: Any) -> Any:
+    if type(value) is not int:
+        return value
+    return float(value) if abs(value) <= LARGEST else math.inf

@@ -1,0 +1,564 @@
+"""The run folder: what was asked for, what happened, and the trained pair.
+
+config.toml        every choice, defaults written out; what the data looked like; what it was made with
+metrics.jsonl      one report per line; the same bits however often the run was stopped
+timing.jsonl       how fast it went and when, for every report
+checkpoint/        complete training states, the last two
+best.safetensors   the parameters with the best validation bound
+samples.png        a picture of samples, where cases are pictures (samples.txt for documents)
+report.html        a page on all this
+vocabulary.txt     the words of a document model, one per line
+lock               the PID of the process that trains here, while it does
+
+At every instant the folder is whole: files are written beside, synced and renamed, a checkpoint only after the metrics
+up to it, and what lies beyond the newest checkpoint is dropped and done again on resuming.
+"""
+
+import dataclasses
+import importlib.metadata
+import logging
+import math
+import platform
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from nvil import training
+from nvil.contracts import Pair
+from nvil.data.dataset import Cases, Dataset, fingerprint
+from nvil.data.readers import physical_memory
+from nvil.data.registry import NAMED
+from nvil.errors import UsageError, choose
+from nvil.learning import Learner, default_validation
+from nvil.rows import Rows, Source, as_source
+from nvil.runs import checkpoints, metrics, storage
+from nvil.runs.config import LARGEST, Config, config_from, typed_fields
+from nvil.runs.lock import locked
+
+CHECKPOINT_SECONDS = 60.0
+PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
+MADE_WITH = ("version", *PACKAGES, "python", "platform", "device")
+log = logging.getLogger("nvil")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How long a run trains and how it is judged."""
+
+    updates: int = 10_000
+    validation: int | None = None
+    """Cases held out; None where the data brings validation cases of its own."""
+    report_every: int = 1000
+    patience: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("updates", 1), ("validation", 0), ("report_every", 1), ("patience", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if value is not None and not least <= value <= LARGEST:
+                raise UsageError(f"`{name}` must be at least {least} and at most {LARGEST}, got {value}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataFacts:
+    """What a run remembers of its data."""
+
+    visible: int
+    fingerprint: str
+    image: tuple[int, int] | None = None
+    """The (height, width) of a case where it is a picture."""
+    lengths: tuple[int, ...] | None = None
+    """A hundred quantiles of the lengths of documents; None for other data."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Own:
+    """What a run remembers of a pair and a learner that came from Python, to know them again."""
+
+    batch_size: int
+    estimator: str
+    parameters: tuple[str, ...]
+    average: float | None = None
+
+
+class Experiment(NamedTuple):
+    """What is trained: any pair, by any learner, on any rows, judged on others."""
+
+    pair: Pair
+    learner: Learner
+    train: Source
+    validation: Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run folder: it trains anything, survives being killed at any instant, and goes on to the same bits.
+
+    From Python, any pair, learner and data; the same lines again go on where the run stopped:
+
+    !!! example
+
+        run = nvil.Run.create("runs/mine", pair, x, nvil.Learner(batch_size=100), updates=50_000)
+        for report in run.fit():
+            print(report)
+        pair = run.load_best()                # the model and its inference network
+        run.metrics()["validation_bound"]     # an array, one number per report
+
+    What the command line trained opens by its folder alone: `nvil.Run.open("runs/demo")`. A pair of your own must be
+    built again and given with it: `nvil.Run.open("runs/mine", pair)`.
+    """
+
+    folder: Path
+    plan: Plan
+    facts: DataFacts
+    config: Config | None = None
+    """The recipe, where the run was made from one."""
+    own: Own | None = None
+    """What is known of the pair and the learner, where they came from Python."""
+    made_with: Mapping[str, str] = dataclasses.field(default_factory=lambda: made_with(), compare=False)
+    """Versions of what the run was last trained with, and the machine."""
+    vocabulary: tuple[str, ...] | None = dataclasses.field(default=None, compare=False, repr=False)
+    pair: Pair | None = dataclasses.field(default=None, compare=False, repr=False)
+    """The untrained pair, or its shapes; None where only the user's code can build it."""
+    prepare: Callable[[], Experiment] | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    # Making and opening
+
+    @staticmethod
+    def create(
+        folder: Path | str,
+        pair: Pair,
+        data: Any,
+        learner: Learner | None = None,
+        *,
+        updates: int = 10_000,
+        validation: int | Any | None = None,
+        report_every: int = 1000,
+        patience: int | None = None,
+        seed: int = 0,
+        image: tuple[int, int] | None = None,
+        vocabulary: Sequence[str] | None = None,
+    ) -> "Run":
+        """A run of any pair in a new folder, or the run that the folder holds, to go on with.
+
+        **Arguments:**
+
+        - `folder`: of the run. What it holds must have been made by the same call; only `updates` may grow.
+        - `pair`, `data`, `learner`, `updates`, `validation`, `report_every`, `patience`, `seed`: as in `nvil.fit`.
+        - `image`: the (height, width) of a case, for the page to show cases as pictures.
+        - `vocabulary`: the words that columns count, for documents.
+
+        The optimiser cannot be compared with the one the run began with: give the same again.
+        """
+        learner = learner or Learner()
+        source = as_source(data)
+        if validation is None:
+            validation = default_validation(source.first().shape[0])
+        counted = isinstance(validation, int | np.integer)
+        plan = Plan(updates, int(validation) if counted else None, report_every, patience, seed)
+        shape = source.first().shape
+        words = None if vocabulary is None else tuple(vocabulary)
+        facts = DataFacts(
+            math.prod(shape[1:]), fingerprint(data, None if counted else validation, vocabulary=words), image
+        )
+        if image is not None and math.prod(image) != facts.visible:
+            raise UsageError(f"`image` {image} does not have {facts.visible} pixels.")
+        own = Own(learner.batch_size, _description(learner.estimator), _parameters(pair), learner.average)
+
+        def prepare() -> Experiment:
+            return Experiment(pair, learner, *training.hold_out(source, validation, seed))
+
+        run = Run(Path(folder), plan, facts, own=own, vocabulary=words, pair=_shapes(lambda: pair), prepare=prepare)
+        return run._ready()
+
+    @staticmethod
+    def from_config(folder: Path | str, config: Config, dataset: Dataset | None = None) -> "Run":
+        """A run of the command line's recipe in a new folder, or the run that the folder holds, to go on with."""
+        dataset = config.load_data() if dataset is None else dataset
+        # The whole path, so that the run can be evaluated from any folder.
+        source = config.data if config.data in (*NAMED, "-") else str(Path(config.data).resolve())
+        config = dataclasses.replace(config.resolved(), data=source, **dataclasses.asdict(dataset.choices))
+        if config.vocabulary is not None:
+            config = dataclasses.replace(config, vocabulary=str(Path(config.vocabulary).resolve()))
+        train = as_source(dataset.train)
+        cases = train.first().shape[0]
+        if config.validation is None and dataset.validation is None:
+            config = dataclasses.replace(config, validation=default_validation(cases))
+        if dataset.validation is None and isinstance(train, Rows) and not 0 <= (config.validation or 0) < cases:
+            raise UsageError(
+                f"Cannot hold out {config.validation} validation cases of {cases}; leave at least one to train on."
+            )
+        facts = DataFacts(train.first().shape[1], dataset.fingerprint, dataset.image, dataset.lengths)
+        shapes = _shapes(lambda: config.build_pair(facts.visible, lengths=facts.lengths))
+        _check_memory(shapes)
+
+        def prepare() -> Experiment:
+            validation = config.validation if dataset.validation is None else dataset.validation
+            kept, held_out = training.hold_out(train, validation, config.seed)
+            pair = config.build_pair(facts.visible, kept.first().mean(), facts.lengths)
+            return Experiment(pair, config.build_learner(), kept, held_out)
+
+        run = Run(
+            Path(folder), _plan(config), facts, config, vocabulary=dataset.vocabulary, pair=shapes, prepare=prepare
+        )
+        return run._ready()
+
+    def _ready(self) -> "Run":
+        """Check that the folder can be written to, and what it holds already."""
+        if (self.folder / "config.toml").exists():
+            Run.open(self.folder)._check_same(self)
+        storage.writable_folder(self.folder)
+        return self
+
+    @staticmethod
+    def open(folder: Path | str, pair: Pair | None = None) -> "Run":
+        """Open a run that is there: to look at it, to use what it trained, or to go on with it.
+
+        `pair` is the untrained pair of a run that was made from Python, built again by your code.
+        """
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise UsageError(f"There is no run {folder}; make one with: nvil train --out {folder}")
+        path = folder / "config.toml"
+        if (folder / "lock").exists() and not path.exists():
+            raise UsageError(f"The run {folder} has only just begun, and has nothing to show yet.")
+        values = storage.read_toml(path)
+        storage.check_format(path, values.get("format"))
+        try:
+            run = _described(folder, values)
+        except UsageError as error:
+            raise UsageError(f"{path} does not describe a run ({str(error).rstrip('.')}).") from error
+        made = {name: value for name in MADE_WITH if isinstance(value := values.get(name), str)}
+        words = _read_vocabulary(folder / "vocabulary.txt")
+        config, facts = run.config, run.facts
+        if config is not None:
+            shapes = _shapes(lambda: config.build_pair(facts.visible, lengths=facts.lengths))
+        else:
+            shapes = None if pair is None else _shapes(lambda: pair)
+            if shapes is not None:
+                _check_parameters(folder, run.own, shapes)
+        return dataclasses.replace(run, made_with=made, vocabulary=words, pair=shapes)
+
+    def _check_same(self, other: "Run") -> None:
+        """Refuse to go on with anything else than this run began with; only `updates` may grow."""
+        if (self.config is None) != (other.config is None):
+            made = "from Python, with a pair of its own" if self.config is None else "by the command line's recipe"
+            raise UsageError(f"{self.folder} holds a run that was made {made}; choose another `folder`.")
+        old, new = self.choices(), other.choices()
+        same_data = old.get("data") == new.get("data")
+        if same_data and old["fingerprint"] != new["fingerprint"]:
+            raise UsageError(
+                f"The data {new.get('data', 'given')!r} is not what {self.folder} was trained on; its contents "
+                "changed. Choose another `folder` to train on what it is now."
+            )
+        if other.own is not None and old["parameters"] != new["parameters"]:
+            _check_parameters(self.folder, self.own, other.pair)
+        changed = [f"{name} {old[name]} -> {new[name]}" for name in old if name != "updates" and old[name] != new[name]]
+        go_on = "" if self.config is None else f", or go on with: {' '.join(self.command())}"
+        if changed:
+            raise UsageError(
+                f"{self.folder} holds a run with another config ({'; '.join(changed)}); choose another `folder`{go_on}"
+            )
+        if new["updates"] < old["updates"]:
+            hint = "" if self.config is None else f" To go on: {' '.join(self.command())}"
+            raise UsageError(
+                f"{self.folder} was asked for {old['updates']} updates already, not {new['updates']}; "
+                f"`updates` can only grow.{hint}"
+            )
+        if self.config is not None and self.config.schedule != "constant" and new["updates"] != old["updates"]:
+            raise UsageError(
+                f"The learning rate of {self.folder} falls over {old['updates']} updates, which cannot be changed "
+                "later; choose another `folder` for a longer schedule."
+            )
+
+    def choices(self) -> dict[str, Any]:
+        """Every choice, and what the data looked like: all but `updates` must be the same for a run to go on."""
+        what = {**dataclasses.asdict(self.plan), **({} if self.own is None else dataclasses.asdict(self.own))}
+        if self.config is not None:
+            what = dataclasses.asdict(self.config)
+        return what | {"visible": self.facts.visible, "fingerprint": self.facts.fingerprint}
+
+    # What it is
+
+    @property
+    def documents(self) -> bool:
+        return self.facts.lengths is not None
+
+    def command(self, *, all: bool = False) -> list[str]:
+        """The command that trains this run: `nvil train`, then each option with its values.
+
+        With `all` every choice is spelt out, without the folder; otherwise those that are not the default, with it.
+        """
+        options = [] if self.config is None else list(self.config.options(all=all))
+        options += [] if all else [("out", [str(self.folder)])]
+        return ["nvil train", *(f"--{name.replace('_', '-')} {shlex.join(values)}" for name, values in options)]
+
+    def like(self) -> Pair:
+        """The shapes of the pair; a run of a pair of one's own needs the code that builds it."""
+        if self.pair is None:
+            raise UsageError(
+                f"{self.folder} was trained from Python on a pair of its own, which only the code that made it can "
+                f'build again: build the pair there, and open the run with nvil.Run.open("{self.folder}", pair).'
+            )
+        return self.pair
+
+    def write_config(self) -> None:
+        what = dataclasses.asdict(self.config) if self.config is not None else {}
+        if self.own is not None:
+            what = {"made_from": "python", **dataclasses.asdict(self.plan), **dataclasses.asdict(self.own)}
+        text = storage.to_toml(
+            {"format": storage.FORMAT, **what, **dataclasses.asdict(self.facts), **made_with()},
+            comment="nvil run; layer sizes from the data up",
+        )
+        if self.vocabulary is not None:
+            storage.save_text(self.folder / "vocabulary.txt", "".join(f"{word}\n" for word in self.vocabulary))
+        storage.save_text(self.folder / "config.toml", text)
+
+    # What it learned
+
+    def load_best(self) -> Pair:
+        """The model and its inference network, with the parameters of the best validation bound."""
+        return checkpoints.load_best(self.folder, self.like())
+
+    def best_update(self) -> int | None:
+        """The update of `load_best`'s parameters; None where the file does not say."""
+        return checkpoints.best_update(self.folder)
+
+    def updates(self) -> int:
+        """How many updates the newest checkpoint has behind it."""
+        return checkpoints.last_update(self.folder)
+
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Every number of metrics.jsonl as an array with a row per report, such as `bound` or `diagnostics.kl`."""
+        return metrics.read_arrays(self.folder / "metrics.jsonl")
+
+    def timing(self) -> dict[str, np.ndarray]:
+        """The same of timing.jsonl.
+
+        `updates_per_second` is of training alone, `seconds` is the wall time since the report before (or since the
+        process began), and `time` is that of the report in seconds since 1970.
+        """
+        return metrics.read_arrays(self.folder / "timing.jsonl")
+
+    # Its data
+
+    def split(self, name: str) -> Cases:
+        """The training or test cases of the run's data."""
+        choose("split", name, ("train", "test"))
+        dataset = self.dataset()
+        return dataset.test if name == "test" else dataset.train
+
+    def dataset(self) -> Dataset:
+        """The data that the run was trained on, where it is on this machine as it was."""
+        if self.config is None:
+            raise UsageError(f"{self.folder} was trained on data from Python, which is not kept; give the cases again.")
+        if self.config.data == "-":
+            raise UsageError(f"{self.folder} was trained on a stream, which is gone; give the cases with `data`.")
+        path = Path(self.config.data)
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UsageError(f"The data {self.config.data!r} is neither a file nor a folder.")
+        dataset = self.config.load_data()
+        if dataset.fingerprint != self.facts.fingerprint:
+            raise UsageError(
+                f"The data {self.config.data!r} is not what {self.folder} was trained on; its contents changed."
+            )
+        return dataset
+
+    # Training
+
+    def resume(self, updates: int | None = None) -> Iterator[training.Report]:
+        """Go on training from the newest checkpoint, up to `updates` in all."""
+        if self.config is None:
+            raise UsageError(
+                f"{self.folder} was trained from Python on a pair of its own; to go on, call nvil.Run.create again as "
+                "before, with more `updates`."
+            )
+        config = dataclasses.replace(self.config, updates=self.config.updates if updates is None else updates)
+        yield from Run.from_config(self.folder, config, self.dataset()).fit()
+
+    def fit(
+        self,
+        *,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+        checkpoint_updates: int | None = None,
+        after_chunk: Callable[[int], bool] | None = None,
+    ) -> Iterator[training.Report]:
+        """Train from the newest checkpoint on, and keep metrics, checkpoints and the best parameters.
+
+        **Arguments:**
+
+        - `checkpoint_seconds`: a checkpoint is written when the last is this old, and at the end, whatever the end.
+        - `checkpoint_updates`: one is written at every multiple of this many updates as well.
+        - `after_chunk`: called about every second with the number of updates done; if it returns true, training stops
+          there.
+        """
+        if self.prepare is None:
+            yield from self.resume()
+            return
+        with locked(storage.writable_folder(self.folder)):
+            if (self.folder / "config.toml").exists():
+                before = Run.open(self.folder)
+                before._check_same(self)  # it may have been made since this run was created
+                _say_if_changed(before.made_with, made_with())
+            for folder in (self.folder, self.folder / "checkpoint"):
+                storage.remove_unfinished(folder)
+            yield from self._fit(
+                self.prepare(), checkpoint_seconds, checkpoint_updates, after_chunk or (lambda _: False)
+            )
+
+    def _fit(
+        self,
+        experiment: Experiment,
+        checkpoint_seconds: float,
+        checkpoint_updates: int | None,
+        after_chunk: Callable[[int], bool],
+    ) -> Iterator[training.Report]:
+        reported_at = time.monotonic()
+        pair, learner, train, held_out = experiment
+        known = train.first().on_device()
+        source = known if isinstance(train, Rows) else train
+        found = checkpoints.load_checkpoint(self.folder, pair, learner, known)
+        metrics.drop_reports_after(self.folder, 0 if found is None else int(found.state.step))
+        version = self.made_with["version"]
+        if found is not None:  # the last process may have died between its checkpoint and this
+            checkpoints.save_best(self.folder, found.best, version)
+        plan = self.plan
+        chunks = training.chunks(
+            pair,
+            source,
+            held_out,
+            learner,
+            updates=plan.updates,
+            report_every=plan.report_every,
+            patience=plan.patience,
+            seed=plan.seed,
+            checkpoint=found,
+            cut_every=checkpoint_updates,
+        )
+        reached: training.Checkpoint | None = None  # the newest whose metrics are written
+        saved, saved_at = -1, time.monotonic()
+
+        def save(checkpoint: training.Checkpoint) -> None:
+            checkpoints.save_checkpoint(self.folder, checkpoint, version)
+
+        try:
+            for checkpoint, report in chunks:
+                done = int(checkpoint.state.step)
+                if reached is None:  # nothing is written before it is known that training works at all
+                    self.write_config()
+                if report is not None:
+                    report = dataclasses.replace(report, diagnostics=learner.diagnose(report.state, known))
+                    metrics.add_report(self.folder, report, time.monotonic() - reported_at)
+                    reported_at = time.monotonic()
+                reached = checkpoint
+                if time.monotonic() - saved_at >= checkpoint_seconds or (
+                    checkpoint_updates and done % checkpoint_updates == 0
+                ):
+                    save(checkpoint)
+                    saved, saved_at = done, time.monotonic()
+                if report is not None:
+                    yield report
+                if after_chunk(done):
+                    break
+        except training.DivergedError as error:
+            self.write_config()
+            save(error.checkpoint)
+            reached = None
+            raise
+        finally:  # the end, an exception, or the caller had enough
+            if reached is not None and saved != int(reached.state.step):
+                save(reached)
+
+
+def made_with() -> dict[str, str]:
+    """What a run's bits depend on beside its config."""
+    facts = (platform.python_version(), platform.platform(), jax.devices()[0].device_kind)
+    packages = (importlib.metadata.version(name) for name in ("nvil", *PACKAGES))
+    return dict(zip(MADE_WITH, (*packages, *facts), strict=True))
+
+
+def _say_if_changed(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    changed = [f"{name} {before[name]} -> {now[name]}" for name in before if before[name] != now[name]]
+    if changed:
+        log.warning(
+            "This run began with other versions (%s); it goes on, but perhaps not to the same bits as without the "
+            "change.",
+            "; ".join(changed),
+        )
+
+
+def _described(folder: Path, values: Mapping[str, Any]) -> Run:
+    """The run that a config.toml describes, which anyone may have written."""
+    facts = DataFacts(**typed_fields(DataFacts, values, [field.name for field in dataclasses.fields(DataFacts)]))
+    if not 1 <= facts.visible <= LARGEST:
+        raise UsageError(f"visible must be at least 1 and at most {LARGEST}, got {facts.visible}")
+    if facts.image is not None and (math.prod(facts.image) != facts.visible or min(facts.image) < 1):
+        raise UsageError(f"a picture of {list(facts.image)} does not have {facts.visible} pixels")
+    if facts.lengths is not None and not (facts.lengths and all(1 <= each <= LARGEST for each in facts.lengths)):
+        raise UsageError("lengths must be at least 1")
+    if values.get("made_from") == "python":
+        own = Own(**typed_fields(Own, values, [field.name for field in dataclasses.fields(Own)]))
+        return Run(folder, Plan(**typed_fields(Plan, values)), facts, own=own)
+    config = config_from(values).resolved()
+    if (facts.lengths is None) == (config.values == "counts"):
+        raise UsageError("lengths are those of documents, whose values must be counts")
+    return Run(folder, _plan(config), facts, config)
+
+
+def _plan(config: Config) -> Plan:
+    assert config.updates is not None
+    return Plan(config.updates, config.validation, config.report_every, config.patience, config.seed)
+
+
+def _read_vocabulary(path: Path) -> tuple[str, ...] | None:
+    if not path.exists():
+        return None
+    try:
+        return tuple(path.read_text(encoding="utf-8").split("\n")[:-1])
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read ({' '.join(str(error).split())}).") from error
+
+
+def _shapes(build: Callable[[], Pair]) -> Pair:
+    return eqx.filter_eval_shape(build)
+
+
+def _check_memory(shapes: Pair) -> None:
+    """Refuse, before anything is allocated or written, what cannot fit in this machine's memory."""
+    needed = 16 * sum(leaf.size for leaf in jax.tree.leaves(shapes))  # parameters, gradients and Adam's two moments
+    memory = physical_memory()
+    if needed > memory:
+        raise UsageError(
+            f"This model needs about {needed / 1e9:.0f} GB to train, and the machine has {memory / 1e9:.0f}; "
+            "make `hidden` smaller."
+        )
+
+
+def _parameters(pair: Pair) -> tuple[str, ...]:
+    """The arrays of a pair, each as its name, shape and type."""
+    return tuple(
+        f"{name} {'x'.join(map(str, leaf.shape)) or 'scalar'} {leaf.dtype}" for name, leaf in storage.named_leaves(pair)
+    )
+
+
+def _check_parameters(folder: Path, own: Own | None, pair: Pair | None) -> None:
+    """Refuse a pair of another shape than the run's."""
+    assert own is not None
+    assert pair is not None
+    kept, given = own.parameters, _parameters(pair)
+    if kept == given:
+        return
+    old, new = (next(iter(sorted(set(ours) - set(theirs))), None) for ours, theirs in ((kept, given), (given, kept)))
+    has = f"the run has {old}" if old else "the run has fewer arrays"
+    gives = f"the pair given has {new}" if new else "the pair given has fewer arrays"
+    raise UsageError(f"{folder} was trained on a pair of another shape: {has}, {gives}. Choose another `folder`.")
+
+
+def _description(estimator: Any) -> str:
+    return " ".join(eqx.tree_pformat(estimator, width=10_000).split())

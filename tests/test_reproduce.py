@@ -1,0 +1,202 @@
+"""The presets of the paper's tables and figure: each runs, in a tiny version, and results are rendered from files."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import equinox as eqx
+import numpy as np
+import pytest
+import scipy.sparse
+
+import nvil
+from nvil.cli import main
+from nvil.reproduce import presets, results
+from nvil.reproduce.render import render
+
+CELLS = [cell for table in presets.TABLES for recipe in presets.recipes(table) for cell in presets.cells(table, recipe)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Stand-ins for the data sets: nine pixels, and documents of six words."""
+    folder = tmp_path_factory.mktemp("data")
+    random = np.random.default_rng(0)
+    bits = (random.random((60, 9)) < np.linspace(0.1, 0.9, 9)).astype(np.uint8)
+    counts = scipy.sparse.csr_array(1 + random.poisson(1.0, (60, 6)))
+    np.save(folder / "pixels.npy", bits)
+    scipy.sparse.save_npz(folder / "words.npz", counts)
+    return {"bound": str(folder / "pixels.npy"), "perplexity": str(folder / "words.npz")}
+
+
+def tiny(cell):
+    """The same cell with two units in one layer, so that cells that differ only in sizes compile once."""
+    config = dataclasses.replace(cell.config, hidden=(2,), updates=2, report_every=1, validation=10)
+    return dataclasses.replace(cell, config=config)
+
+
+def fit(run, dataset):
+    for _ in run.fit():
+        pass
+
+
+def test_every_cell_of_the_paper_is_there():
+    names = {
+        (table, recipe): [cell.row for cell in presets.cells(table, recipe)]
+        for table in presets.TABLES
+        for recipe in presets.recipes(table)
+    }
+    assert len(names["table1", "best"]) == len(names["table1", "paper"]) == 14
+    assert len(names["table2", "best"]) == 4
+    assert len(names["table3", "best"]) == 5
+    assert len(names["figure1", "paper"]) == 15
+    assert len({cell.name for cell in CELLS}) == len(CELLS)
+
+
+def test_the_paper_s_protocol_is_that_of_section_4():
+    for cell in presets.cells("table1", "paper"):
+        config = cell.config
+        rate = {"nvil": 3e-4, "wake-sleep": 1e-4}[config.estimator]
+        assert (config.optimiser, config.learning_rate, config.inference_ratio) == ("sgd", rate, 0.2)
+        assert (config.batch_size, config.samples, config.validation, config.schedule) == (20, 1, 100, "constant")
+        assert (config.baseline_units, config.decay, config.weight_decay, config.without) == (100, 0.8, 0.0, ())
+    rates = {cell.column: cell.config.learning_rate for cell in presets.cells("table3", "paper")}
+    assert rates == {"20 News": 3e-5, "Reuters": 1e-3}
+
+
+def test_sizes_are_the_paper_s_deepest_first():
+    for cell in CELLS:
+        assert "-".join(map(str, cell.config.hidden[::-1])) == cell.dim
+        visible, lengths = (10, (5,)) if cell.metric == "perplexity" else (784, None)
+        pair = eqx.filter_eval_shape(lambda c=cell, v=visible, n=lengths: c.config.build_pair(v, lengths=n))
+        assert [layer.units for layer in pair.model.layers] == [visible, *cell.config.hidden]
+
+
+@pytest.mark.parametrize("table", presets.TABLES)
+def test_a_tiny_version_of_every_preset_runs(table, data, tmp_path, monkeypatch):
+    """Without diagnostics, which take longest to compile and are tested elsewhere."""
+    monkeypatch.setattr(nvil.Learner, "diagnose", lambda *_: None)
+    for cell in CELLS:
+        if cell.table == table:
+            path = results.reproduce(
+                tiny(cell), runs=tmp_path / "runs", results=tmp_path / "results", data=data[cell.metric], train=fit
+            )
+            result = results.load(path)
+            assert result["updates"] == 2
+            assert result["samples"] == 10
+            assert result["protocol"]["split"]["test"] == 6
+            assert len(result["curve"]["seconds"]) == 2
+            if cell.metric == "bound":
+                assert result["figure"] == -result["bound"]
+    page = render(tmp_path / "results").read_text()
+    assert page.count("best" if table != "figure1" else "Global signal") > 0
+    if table == "figure1":
+        assert (tmp_path / "results/figure1.png").stat().st_size > 10_000
+
+
+def made(table="table1", row="sbn-200-nvil", recipe="best", figure=112.0, **more):
+    curve = {
+        "updates": [1, 2, 3],
+        "seconds": [60.0, 120.0, 180.0],
+        "bound": [-120.0, -114.0, -112.0],
+        "validation_bound": [-120.0, -113.0, -112.0],
+    }
+    return {
+        "format": 1,
+        "table": table,
+        "row": row,
+        "recipe": recipe,
+        "figure": figure,
+        "paper": 113.1,
+        "bound": -figure,
+        "bound_se": 0.3,
+        "monte_carlo_se": 0.01,
+        "samples": 10,
+        "cases": 10_000,
+        "perplexity": None,
+        "protocol": {},
+        "data": {"name": "binarized-mnist"},
+        "config": {},
+        "seed": 0,
+        "updates": 3,
+        "curve": curve,
+        "made_with": {"commit": "abc"},
+        **more,
+    }
+
+
+def test_the_page_has_the_paper_s_number_beside_ours(tmp_path):
+    results.save(made(), tmp_path)
+    results.save(made(row="sbn-500-nvil", figure=113.9, paper=112.8), tmp_path)
+    page = render(tmp_path).read_text()
+    assert "| SBN | 200 | 113.1 |  | 112.0 | \N{MINUS SIGN}1.1 | 120.8 |" in page
+    assert "| SBN | 500 | 112.8 |  | 113.9 | +1.1 (miss) |" in page
+    assert "| sbn-200-nvil | 113.1 | 2.0 min | 3 min | 3 |" in page
+    assert "Factorial: `best`" in page
+    table2 = page[page.index("## Table 2") :]
+    assert "| SBN | 200 | 103.8 |  |  |  | 113.1 |  | 112.0 |" in table2  # the factorial column is Table 1's
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("{", "is damaged: it cannot be read as JSON"),
+        ("[]", "is not a result of"),
+        (json.dumps({"format": 1}), "is not a result of"),
+        (json.dumps(made(figure=float("nan"))), "its figure is not a finite number"),
+        (json.dumps(made(row="sbn-500-nvil")), "holds the result of another cell"),
+        (json.dumps(made(format=7)), "is not a result of"),
+    ],
+)
+def test_a_damaged_or_foreign_file_is_refused(content, sentence, tmp_path, capsys):
+    (tmp_path / "table1-sbn-200-nvil-best.json").write_text(content)
+    with pytest.raises(SystemExit) as caught:
+        main(["reproduce", "--render", "--results", str(tmp_path)])
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "README.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "Say what to reproduce"),
+        (["table1", "--row", "sbn-20-nvil"], "Unknown row of table1 'sbn-20-nvil'; did you mean 'sbn-200-nvil'?"),
+        (["figure1", "--recipe", "best"], "Unknown recipe 'best'"),
+        (["table1", "--jobs", "-1"], "--jobs must be at least 0, got -1."),
+        (["table1", "--data", "x.npy"], "--data is for one cell; give its name with --row."),
+        (["--render", "--results", "nowhere"], "There is no folder of results nowhere"),
+    ],
+)
+def test_mistakes_get_a_sentence(words, sentence, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["reproduce", *words])
+    assert caught.value.code == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_cells_are_listed(capsys):
+    main(["reproduce", "table1", "--cells"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 14
+    assert lines[0].split()[:3] == ["sbn-200-nvil", "paper", "113.1"]
+
+
+def test_a_cell_runs_in_a_process_of_its_own_within_a_budget(tmp_path, monkeypatch, capsys):
+    """A process of its own, on a real preset, stopped by the budget after it has saved."""
+    monkeypatch.chdir(tmp_path)
+    np.save("pixels.npy", np.random.default_rng(0).integers(0, 2, (2000, 9), np.uint8))
+    words = ["reproduce", "table1", "--data", "pixels.npy"]
+    cell = presets.find("table1", "sbn-200-nvil", "best")
+    with pytest.raises(SystemExit) as caught:
+        main([*words, "--row", cell.row, "--budget", "0.4"])
+    assert caught.value.code == 1
+    error = capsys.readouterr().err
+    assert "1 of 1 cells are not done; the same command goes on with them." in error
+    assert "failed" not in error
+    folder = Path("runs/reproduce") / cell.name
+    if (folder / "config.toml").exists():  # a slow machine may not have come so far
+        assert nvil.Run.open(folder).updates() > 0
+    assert not Path("results").exists()
