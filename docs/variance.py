@@ -19,14 +19,16 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import nvil
-from nvil import exact
+from nvil import estimators, exact, signals
 
+BASELINE = signals.input_dependent_baseline()
+MEAN = signals.running_mean(order="strict")
 LADDER = {
-    "REINFORCE": nvil.reinforce(),
-    "+ running\nmean": nvil.nvil(local=False, baseline=False, normalisation=False, order="strict"),
-    "+ input-dependent\nbaseline": nvil.nvil(local=False, normalisation=False, order="strict"),
-    "+ local signals": nvil.nvil(normalisation=False, order="strict"),
-    "+ variance\nnormalisation": nvil.nvil(order="strict"),
+    "REINFORCE": estimators.reinforce(),
+    "+ running\nmean": estimators.nvil(MEAN, local=False),
+    "+ input-dependent\nbaseline": estimators.nvil(BASELINE, MEAN, local=False),
+    "+ local signals": estimators.nvil(BASELINE, MEAN),
+    "+ variance\nnormalisation": estimators.nvil(BASELINE, MEAN, signals.variance_normalisation(order="strict")),
 }
 
 
