@@ -1,13 +1,17 @@
 """Every test runs with shapes and types checked at each call of the package."""
 
+import importlib.metadata
 import os
 import shutil
 import tempfile
 
 from jaxtyping import install_import_hook
 
-# Tests compile much and run little.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+# Tests compile much and run little. The last two, which halve the time, stop a version of XLA that lacks them.
+FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+if importlib.metadata.version("jaxlib").startswith("0.10."):
+    FLAGS += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+os.environ.setdefault("XLA_FLAGS", FLAGS)
 # What one process of this test run has compiled, no other compiles again: workers inherit the folder from the first.
 OWNER = "NVIL_TESTS_COMPILED" not in os.environ
 COMPILED = os.environ.setdefault("NVIL_TESTS_COMPILED", tempfile.mkdtemp(prefix="nvil-tests-") if OWNER else "")
