@@ -32,7 +32,7 @@ def log_mean(log_weights: Float[np.ndarray, "*batch chains"]) -> tuple[np.ndarra
     weights = np.exp(log_weights - largest[..., None])
     mean = np.mean(weights, axis=-1)
     error = np.std(weights, axis=-1, ddof=1) / np.sqrt(weights.shape[-1])
-    return largest + np.log(mean), error / mean
+    return np.asarray(largest + np.log(mean)), np.asarray(error / mean)
 
 
 def temperatures(count: int) -> Float[np.ndarray, " count"]:

@@ -110,7 +110,8 @@ def ordered_log_prob(parameters: Parameters, pieces: Pieces, batch: int) -> Floa
     weights, leaves = parameters
     words, owner = pieces
     written = words >= 0
-    hidden = jax.nn.sigmoid(weights.hidden_bias + _sums_before(weights.words[words] * written[..., None], owner))
+    added = jnp.where(written[..., None], weights.words[words], 0)
+    hidden = jax.nn.sigmoid(weights.hidden_bias + _sums_before(added, owner))
     vocabulary = len(leaves)
     # the way up from a leaf: halve the number of its node until it is that of the root
     node = (leaves[words] + vocabulary)[..., None]

@@ -161,7 +161,8 @@ def log_partitions(
     """
     at_least(2, chains=chains, betas=betas)
     every = np.repeat(lengths, chains)
-    slots = max(slots, int(every.max()))
+    rows = min(rows, len(every))
+    slots = max(min(slots, int(every.sum())), int(every.max()), 1)
     schedule = jnp.linspace(0, 1, betas, dtype=parameters.base.dtype)
     log_weights = np.empty(len(every))
     begin = 0
@@ -202,7 +203,7 @@ def sample_words(
     block = jnp.minimum(_count_below(cumulative, owner, draws), blocks - 1)
     rest = draws - jnp.where(block > 0, cumulative[owner, block - 1], 0)
     within = p[owner, block] @ jnp.triu(jnp.ones((BLOCK, BLOCK), p.dtype))
-    word = block * BLOCK + jnp.sum((within <= rest[:, None]).astype(block.dtype), axis=-1)
+    word = block * BLOCK + jnp.sum(within <= rest[:, None], axis=-1, dtype=block.dtype)
     word = jnp.minimum(word, jnp.minimum((block + 1) * BLOCK, vocabulary) - 1)  # where rounding went past the end
     return jnp.zeros_like(logits).at[owner, word].add(jnp.ones_like(draws), mode="drop")
 
@@ -270,7 +271,7 @@ def _log_weights(
     """The log-weights of chains of documents, each of its own length, with no more than `slots` words in all."""
     weights, bias, _, base = parameters
     first_key, key = jax.random.split(key)
-    owner = jnp.searchsorted(jnp.cumsum(lengths), jnp.arange(slots), side="right").astype(jnp.int32)
+    owner = jnp.searchsorted(jnp.cumsum(lengths), jnp.arange(slots, dtype=lengths.dtype), side="right")
     chains = len(lengths)
     lengths = lengths.astype(base.dtype)
 
