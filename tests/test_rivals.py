@@ -149,8 +149,9 @@ def test_nade_and_its_gradient_are_those_of_the_equations(float64):
         outputs = nade.logits(p, x)
         return jnp.sum(jnp.arange(1.0, len(x) + 1) * jnp.sum(x * outputs - jax.nn.softplus(outputs), axis=-1))
 
-    expected = jax.grad(lambda p: jnp.sum(jnp.arange(1.0, len(x) + 1) * plain_nade(p, x)))(parameters)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-10), jax.grad(total)(parameters), expected)
+    expected = jax.jit(jax.grad(lambda p: jnp.sum(jnp.arange(1.0, len(x) + 1) * plain_nade(p, x))))(parameters)
+    found = jax.jit(jax.grad(total))(parameters)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-10), found, expected)
 
 
 def test_nade_learns():
@@ -216,7 +217,8 @@ def test_contrast_with_exact_samples_is_the_likelihood_gradient(float64):
     def log_likelihood(p):
         return jnp.mean(rbm.log_f(p, data)) - jax.nn.logsumexp(rbm.log_f(p, every))
 
-    found, expected = jax.grad(rbm.contrast)(parameters, data, every), jax.grad(log_likelihood)(parameters)
+    found = jax.jit(jax.grad(rbm.contrast))(parameters, data, every)
+    expected = jax.jit(jax.grad(log_likelihood))(parameters)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found, expected)
     assert jnp.max(jnp.abs(found.weights)) > 0.1
 
@@ -227,14 +229,14 @@ def test_gibbs_sampling_leaves_the_model_as_it_is():
     exact /= exact.sum()
     rng = np.random.default_rng(0)
     v = jnp.asarray(EVERY_CASE[rng.choice(64, 40000, p=exact)], jnp.float32)
-    after = rbm.gibbs(parameters, v, jax.random.key(0), 2)
+    after = jax.jit(rbm.gibbs)(parameters, v, jax.random.key(0), jnp.asarray(2))
     frequencies = np.bincount(np.asarray(after @ (2.0 ** jnp.arange(5, -1, -1))).astype(int), minlength=64) / 40000
     np.testing.assert_array_less(np.abs(frequencies - exact), 4.5 * np.sqrt(exact / 40000) + 1e-4)
     assert np.mean(np.asarray(after) != np.asarray(v)) > 0.05
 
 
 @pytest.mark.parametrize(
-    "kind", [{"steps": 2}, {"steps": 3, "gradual": True}, {"steps": 1, "persistent": True, "learning_rate": 0.02}]
+    "kind", [{"steps": 3, "gradual": True}, {"steps": 1, "persistent": True, "learning_rate": 0.02}]
 )
 def test_rbm_learns(kind):
     x, held = np.split(two_kinds_of_cases(), [150])
@@ -288,11 +290,11 @@ def test_perplexities_by_hand():
 
 def test_perplexity_errors_are_those_of_repeated_samples():
     rng = np.random.default_rng(0)
-    lengths = rng.integers(1, 30, (4000, 50))
+    lengths = rng.integers(1, 30, (1500, 50))
     log_probs = -lengths * rng.normal(2, 0.3, lengths.shape)
     repeated = np.array([perplexities(*pair) for pair in zip(log_probs, lengths, strict=True)])
     claimed = np.array([perplexity_errors(*pair) for pair in zip(log_probs, lengths, strict=True)])
-    np.testing.assert_allclose(np.mean(claimed, axis=0), np.std(repeated, axis=0), rtol=0.06)
+    np.testing.assert_allclose(np.mean(claimed, axis=0), np.std(repeated, axis=0), rtol=0.08)
 
 
 # --- LDA
@@ -340,15 +342,15 @@ def test_lda_bound_and_estimate_against_enumeration(float64):
     documents = [(0, 2, 2, 1), (1,), (2, 2, 2, 2, 2)]
     exact = np.array([exact_lda(parameters, document) for document in documents])
     x = counts_of([*documents, ()], 3)
-    bound = lda.log_prob(parameters, x, block=2)
+    bound = lda.log_prob(parameters, x)
     assert np.all(bound[:3] < exact)
     assert np.all(bound[:3] > exact - 1.5)
     np.testing.assert_allclose(bound[3], 0, atol=1e-9)
-    estimate = lda.importance_log_prob(parameters, x, samples=1000, block=2)
+    estimate = lda.importance_log_prob(parameters, x, samples=1000)
     assert np.all(np.abs(estimate.log_prob[:3] - exact) < 4 * estimate.standard_error[:3])
     assert np.all(estimate.standard_error[:3] < 0.05)
     # gamma at its fixed point is the best gamma
-    dense = jnp.asarray(x[:3].toarray(), float)
+    dense = jnp.asarray(x.toarray(), float)
     best = lda.posterior(parameters, dense)
     for change in (0.9, 1.1):
         assert np.all(lda.bound(parameters, dense, best * change) < lda.bound(parameters, dense, best))
@@ -405,6 +407,9 @@ def test_batches():
 # --- DocNADE
 
 
+ordered_log_prob = jax.jit(docnade.ordered_log_prob, static_argnums=2)
+
+
 def docnade_parameters(words, units=3):
     weights = docnade.Weights(
         draws(words, units), draws(units, seed=1), draws(words, units, seed=2), draws(words, seed=3)
@@ -432,13 +437,11 @@ def plain_docnade(parameters, document):
     return total
 
 
-@pytest.mark.parametrize("words", [1, 2, 5, 8])
+@pytest.mark.parametrize("words", [1, 5, 8])
 def test_docnade_sums_to_one(float64, words):
     documents = every_document(words, 2)
-    words, owner = in_rows(documents)
-    found = docnade.ordered_log_prob(
-        docnade_parameters(max(w for d in documents for w in d) + 1), Pieces(words[0], owner[0]), len(documents)
-    )
+    rows, owner = in_rows(documents)
+    found = ordered_log_prob(docnade_parameters(words), Pieces(rows[0], owner[0]), len(documents))
     np.testing.assert_allclose(np.sum(np.exp(found)), 1, rtol=1e-12)
 
 
@@ -446,7 +449,7 @@ def test_docnade_is_that_of_the_equations(float64):
     parameters = docnade_parameters(5)
     documents = [np.random.default_rng(n).integers(0, 5, n) for n in (3, 2 * WIDTH + 7, 1, WIDTH)]
     words, owner = in_rows(documents)
-    found = docnade.ordered_log_prob(parameters, Pieces(words[0], owner[0]), 4)
+    found = ordered_log_prob(parameters, Pieces(words[0], owner[0]), 4)
     np.testing.assert_allclose(found, [plain_docnade(parameters, document) for document in documents], rtol=1e-10)
 
 
@@ -454,10 +457,10 @@ def test_docnade_averages_over_orders(float64):
     parameters = docnade_parameters(4)
     x = counts_of([(0, 3), (), (2,)], 4)
     both = plain_docnade(parameters, (0, 3)), plain_docnade(parameters, (3, 0))
-    found = docnade.log_prob(parameters, x, orders=400, batch=2)
+    found = docnade.log_prob(parameters, x, orders=100, batch=2)
     np.testing.assert_allclose(found[1:], [0, plain_docnade(parameters, (2,))], rtol=1e-10)
     share = (found[0] - both[1]) / (both[0] - both[1])  # of the first of the two orders
-    assert 0.4 < share < 0.6
+    assert 0.3 < share < 0.7
 
 
 def test_docnade_learns():
@@ -505,24 +508,29 @@ def test_replicated_softmax_annealing_agrees_with_enumeration(float64):
     assert np.all(errors[1:] > 0)
 
 
-def test_replicated_softmax_log_prob_knows_its_rows():
+@pytest.mark.parametrize("documents", [None, 2, 50])
+def test_replicated_softmax_log_prob_knows_its_rows(monkeypatch, documents):
+    """With known constants in place of estimates: each document gets that of its own length."""
+
+    def known(parameters, lengths, **_):
+        return 10.0 * lengths, 0.1 * lengths
+
+    monkeypatch.setattr(replicated_softmax, "log_partitions", known)
     parameters = softmax_parameters()
     x = counts_of([(0, 3, 3), (1,), (), (2, 2, 1), (0, 1)], 4)
-    every = replicated_softmax.log_prob(parameters, x, documents=None, chains=20, betas=50)
-    np.testing.assert_array_equal(every.rows, np.arange(5))
-    np.testing.assert_allclose(every.log_prob[2], 0, atol=1e-4)
-    assert every.standard_error[0] == every.standard_error[3] > 0
-    dense = jnp.asarray(x.toarray(), jnp.float32)
-    difference = jnp.diff(replicated_softmax.log_f(parameters, dense, jnp.sum(dense, axis=-1))[jnp.array([0, 3])])[0]
-    np.testing.assert_allclose(every.log_prob[3] - every.log_prob[0], difference, rtol=1e-4)
-    some = replicated_softmax.log_prob(parameters, x, documents=2, chains=20, betas=50)
-    assert some.log_prob.shape == some.rows.shape == (2,)
+    found = replicated_softmax.log_prob(parameters, x, documents=documents)
+    assert len(set(found.rows)) == len(found.rows) == (2 if documents == 2 else 5)
+    dense = jnp.asarray(x.toarray()[found.rows], jnp.float32)
+    lengths = jnp.sum(dense, axis=-1)
+    expected = replicated_softmax.log_f(parameters, dense, lengths) - 10 * lengths
+    np.testing.assert_allclose(found.log_prob, expected, rtol=1e-5)
+    np.testing.assert_allclose(found.standard_error, 0.1 * lengths, rtol=1e-6)
 
 
 def test_words_are_drawn_as_often_as_they_are_likely():
     logits = draws(2, 100, scale=1.5)
     owner = jnp.asarray(np.repeat([0, 1, 2], [30000, 20000, 500]), jnp.int32)
-    counts = np.asarray(replicated_softmax.sample_words(jax.random.key(0), logits, owner))
+    counts = np.asarray(jax.jit(replicated_softmax.sample_words)(jax.random.key(0), logits, owner))
     np.testing.assert_array_equal(counts.sum(axis=1), [30000, 20000])
     expected = np.asarray(jax.nn.softmax(logits)) * [[30000], [20000]]
     np.testing.assert_array_less(np.abs(counts - expected), 4.5 * np.sqrt(expected) + 1)
@@ -533,10 +541,9 @@ def test_replicated_softmax_learns():
     x, held = x[:150], x[150:]
     settings = replicated_softmax.Settings(units=4, epochs=20, interval=20, batch=10, learning_rate=0.02, steps=3)
     settings = dataclasses.replace(settings, quick_temperatures=50)
-    parameters = replicated_softmax.fit(x, settings, validation=held)
-    estimate = replicated_softmax.log_prob(parameters, held, documents=40, chains=20, betas=50)
-    lengths = np.asarray(held.sum(axis=1)).ravel()[estimate.rows]
-    assert -np.log(perplexities(estimate.log_prob, lengths).per_document) > unigram_rate(x, held) + 0.2
+    reported = {}
+    parameters = replicated_softmax.fit(x, settings, validation=held, report=reported.__setitem__)
+    assert reported[20] > unigram_rate(x, held) + 0.2
     np.testing.assert_array_equal(parameters.base, replicated_softmax.start(x, 4, 0).base)
 
 

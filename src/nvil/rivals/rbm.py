@@ -190,7 +190,6 @@ def _log_weights(
     parameters: Parameters, betas: Float[Array, " betas"], key: Key[Array, ""], chains: int
 ) -> Float[Array, " chains"]:
     weights, bias, hidden_bias, base = parameters
-    first_key, key = jax.random.split(key)
 
     def step(carry: tuple[Array, Array], now: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
         v, log_weights = carry
@@ -203,9 +202,10 @@ def _log_weights(
         v = bernoulli(visible_key, (1 - beta) * base + beta * (h @ weights.T + bias))
         return (v, log_weights + gain), None
 
-    v = bernoulli(first_key, jnp.broadcast_to(base, (chains, len(base))))
-    steps = (jnp.arange(len(betas) - 1), betas[:-1], betas[1:])
-    return jax.lax.scan(step, (v, jnp.zeros(chains, v.dtype)), steps)[0][1]
+    # The first step goes from 0 to 0: it gains nothing and draws v from the base-rate model.
+    steps = (jnp.arange(len(betas)), jnp.concatenate([betas[:1], betas[:-1]]), betas)
+    nothing = (jnp.zeros((chains, len(base)), base.dtype), jnp.zeros(chains, base.dtype))
+    return jax.lax.scan(step, nothing, steps)[0][1]
 
 
 def _optimiser(settings: Settings, updates: int) -> optax.GradientTransformation:

@@ -270,9 +270,7 @@ def _log_weights(
 ) -> Float[Array, " chains"]:
     """The log-weights of chains of documents, each of its own length, with no more than `slots` words in all."""
     weights, bias, _, base = parameters
-    first_key, key = jax.random.split(key)
     owner = jnp.searchsorted(jnp.cumsum(lengths), jnp.arange(slots, dtype=lengths.dtype), side="right")
-    chains = len(lengths)
     lengths = lengths.astype(base.dtype)
 
     def step(carry: tuple[Array, Array], now: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
@@ -286,9 +284,10 @@ def _log_weights(
         x = sample_words(word_key, (1 - beta) * base + beta * (h @ weights.T + bias), owner)
         return (x, log_weights + gain), None
 
-    x = sample_words(first_key, jnp.broadcast_to(base, (chains, len(base))), owner)
-    steps = (jnp.arange(len(betas) - 1), betas[:-1], betas[1:])
-    return jax.lax.scan(step, (x, jnp.zeros(chains, x.dtype)), steps)[0][1]
+    # The first step goes from 0 to 0: it gains nothing and draws x from the unigram model.
+    steps = (jnp.arange(len(betas)), jnp.concatenate([betas[:1], betas[:-1]]), betas)
+    nothing = (jnp.zeros((len(lengths), len(base)), base.dtype), jnp.zeros(len(lengths), base.dtype))
+    return jax.lax.scan(step, nothing, steps)[0][1]
 
 
 def _optimiser(settings: Settings, updates: int) -> optax.GradientTransformation:
