@@ -50,7 +50,7 @@ class Settings:
     epochs: int = 100
     interval: int = 5
     patience: int = 5
-    quick_temperatures: int = 1000
+    quick_temperatures: int = 3000
 
 
 class Parameters(NamedTuple):
@@ -122,7 +122,7 @@ def log_prob(
     """log P(x) per case, less an estimate of log Z, whose standard error all cases share."""
     x = binary_cases(x, len(parameters.visible_bias))
     log_z, error = log_partition(parameters, chains=chains, betas=betas, seed=seed)
-    parts = [_log_f(parameters, jnp.asarray(x[i : i + 1000])) for i in range(0, len(x), 1000)]
+    parts = [log_f(parameters, jnp.asarray(x[i : i + 1000], parameters.base.dtype)) for i in range(0, len(x), 1000)]
     values = np.concatenate([np.asarray(part, np.float64) for part in parts])
     return Estimate(values - log_z, np.asarray(error), np.arange(len(x)))
 
@@ -139,6 +139,7 @@ def log_partition(
     return float(log_z0 + estimate), float(error)
 
 
+@jax.jit
 def log_f(parameters: Parameters, v: Float[Array, "cases pixels"]) -> Float[Array, " cases"]:
     """log f(v) = b v + sum_j log(1 + exp(c_j + v W_j)), P(v) without its constant."""
     hidden = jax.nn.softplus(v @ parameters.weights + parameters.hidden_bias)
@@ -178,11 +179,6 @@ def start(x: np.ndarray, units: int, seed: int) -> Parameters:
     rates = (np.sum(x, axis=0) + 0.5) / (len(x) + 1)
     base = jnp.asarray(np.log(rates) - np.log1p(-rates), jnp.float32)
     return Parameters(jnp.asarray(weights), base, jnp.zeros(units, jnp.float32), base)
-
-
-@jax.jit
-def _log_f(parameters: Parameters, x: Num[Array, "cases pixels"]) -> Float[Array, " cases"]:
-    return log_f(parameters, x.astype(parameters.base.dtype))
 
 
 @partial(jax.jit, static_argnames="chains")

@@ -179,6 +179,7 @@ def log_partitions(
     return log_z0 + estimates, errors
 
 
+@jax.jit
 def log_f(
     parameters: Parameters, x: Float[Array, "documents words"], lengths: Float[Array, " documents"]
 ) -> Float[Array, " documents"]:
