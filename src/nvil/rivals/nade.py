@@ -31,7 +31,7 @@ class Settings:
     """The learning rate falls linearly to zero over all epochs."""
 
     units: int = 500
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-3
     batch: int = 100
     epochs: int = 50
     patience: int = 10

@@ -46,7 +46,7 @@ class Settings:
 
     units: int = 50
     steps: int = 5
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-3
     batch: int = 100
     epochs: int = 100
     interval: int = 10
@@ -131,7 +131,9 @@ def log_prob(
 ) -> Estimate:
     """log P of `documents` of the documents, drawn at random (`None`: of all), `rows` saying of which.
 
-    Each has the standard error of its log Z_L. Documents of the same length share one.
+    Each has the standard error of its log Z_L. Documents of the same length share one. Long documents need more
+    temperatures: with 1000, annealing back from data agreed to 0.1 nats at 58 words of a trained model, but showed
+    that log P was too high by up to 4 nats at 200 words.
     """
     counts = word_counts(x, len(parameters.base))
     rows = np.arange(counts.shape[0])
