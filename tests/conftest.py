@@ -3,7 +3,7 @@
 import importlib.metadata
 import os
 import shutil
-import tempfile
+from pathlib import Path
 
 from jaxtyping import install_import_hook
 
@@ -12,10 +12,11 @@ FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=
 if importlib.metadata.version("jaxlib").startswith("0.10."):
     FLAGS += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ.setdefault("XLA_FLAGS", FLAGS)
-# What one process of this test run has compiled, no other compiles again: workers inherit the folder from the first.
-OWNER = "NVIL_TESTS_COMPILED" not in os.environ
-COMPILED = os.environ.setdefault("NVIL_TESTS_COMPILED", tempfile.mkdtemp(prefix="nvil-tests-") if OWNER else "")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED
+# What one process has compiled, no other compiles again, nor the next test run: XLA's programs are found by their very
+# contents and flags, so a change of the source never finds an old one.
+COMPILED = Path(__file__).parent.parent / ".cache" / "compiled"
+LARGEST_CACHE = 500e6
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(COMPILED)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
@@ -25,8 +26,9 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 
-def pytest_sessionfinish():
-    if OWNER:
+def pytest_sessionstart():
+    first = "PYTEST_XDIST_WORKER" not in os.environ and COMPILED.exists()
+    if first and sum(path.stat().st_size for path in COMPILED.iterdir()) > LARGEST_CACHE:
         shutil.rmtree(COMPILED, ignore_errors=True)
 
 
