@@ -93,8 +93,7 @@ class Rows(eqx.Module):
     def hold_out(self, count: int, seed: int) -> "tuple[Rows, Rows]":
         """Split `count` random cases off: `(the rest, those)`, each in their old order."""
         cases = self.shape[0]
-        if not 0 <= count < cases:
-            raise UsageError(f"Cannot hold out {count} validation cases of {cases}; leave at least one to train on.")
+        check_hold_out(count, cases)
         order = np.random.default_rng(seed).permutation(cases)
         return self.select(np.sort(order[count:])), self.select(np.sort(order[:count])).fixed(seed)
 
@@ -154,6 +153,12 @@ def _(data: Rows) -> Rows:
 def as_source(data: Any) -> Source:
     """Anything that can be trained on as a `Source`."""
     return as_rows(data)
+
+
+def check_hold_out(count: int, cases: int) -> None:
+    """Refuse to hold out more cases than there are to spare."""
+    if not 0 <= count < cases:
+        raise UsageError(f"Cannot hold out {count} validation cases of {cases}; leave at least one to train on.")
 
 
 def plain(rows: Rows) -> Any:

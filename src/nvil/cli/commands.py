@@ -14,7 +14,7 @@ import tyro
 
 from nvil.cli import Stopped
 from nvil.errors import UsageError, choose
-from nvil.runs.config import Config, config_file
+from nvil.runs.config import CHECKPOINT_SECONDS, Config, config_file
 
 if TYPE_CHECKING:
     from nvil.data.dataset import Cases, Dataset
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from nvil.runs.run import Run
 
 Positional = tyro.conf.Positional
-CHECKPOINT_SECONDS = 60.0
 GROUPS = {
     "what": "What to train, and for how long. A newcomer needs no more than these.",
     "model": "The networks.",
@@ -264,13 +263,7 @@ def resume(run: Positional[Path], updates: int | None = None, quiet: bool = Fals
     """
     from nvil.runs.run import Run
 
-    opened = Run.open(run)
-    if opened.config is None:
-        next(opened.resume())  # says why it cannot
-        raise AssertionError
-    config = dataclasses.replace(opened.config, updates=opened.config.updates if updates is None else updates)
-    dataset = opened.dataset()
-    train_run(Run.from_config(run, config, dataset), dataset, quiet=quiet)
+    train_run(*Run.open(run).resumed(updates), quiet=quiet)
 
 
 def evaluate(

@@ -27,6 +27,8 @@ DEFAULT_RATES = {"adam": (3e-3, 1.0), "sgd": (3e-4, 0.2)}
 LARGEST = 2**31 - 1
 """Of whole numbers here: what a 32-bit counter holds."""
 MOST_LAYERS = 100
+CHECKPOINT_SECONDS = 60.0
+"""How old the last checkpoint of a run may get: what a crash can cost."""
 
 
 def option(default: Any, group: str, text: str) -> Any:

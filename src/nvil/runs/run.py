@@ -36,12 +36,11 @@ from nvil.data.readers import physical_memory
 from nvil.data.registry import NAMED
 from nvil.errors import UsageError, choose
 from nvil.learning import Learner, default_validation
-from nvil.rows import Rows, Source, as_source
+from nvil.rows import Rows, Source, as_source, check_hold_out
 from nvil.runs import checkpoints, metrics, storage
-from nvil.runs.config import LARGEST, Config, config_from, typed_fields
+from nvil.runs.config import CHECKPOINT_SECONDS, LARGEST, Config, config_from, typed_fields
 from nvil.runs.lock import locked
 
-CHECKPOINT_SECONDS = 60.0
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 MADE_WITH = ("version", *PACKAGES, "python", "platform", "device")
 log = logging.getLogger("nvil")
@@ -190,10 +189,8 @@ class Run:
         cases = train.first().shape[0]
         if config.validation is None and dataset.validation is None:
             config = dataclasses.replace(config, validation=default_validation(cases))
-        if dataset.validation is None and isinstance(train, Rows) and not 0 <= (config.validation or 0) < cases:
-            raise UsageError(
-                f"Cannot hold out {config.validation} validation cases of {cases}; leave at least one to train on."
-            )
+        if dataset.validation is None and isinstance(train, Rows):
+            check_hold_out(config.validation or 0, cases)
         facts = DataFacts(train.first().shape[1], dataset.fingerprint, dataset.image, dataset.lengths)
         shapes = _shapes(lambda: config.build_pair(facts.visible, lengths=facts.lengths))
         _check_memory(shapes)
@@ -374,13 +371,18 @@ class Run:
 
     def resume(self, updates: int | None = None) -> Iterator[training.Report]:
         """Go on training from the newest checkpoint, up to `updates` in all."""
+        yield from self.resumed(updates)[0].fit()
+
+    def resumed(self, updates: int | None = None) -> tuple["Run", Dataset]:
+        """The same run, ready to go on up to `updates` in all, and its data."""
         if self.config is None:
             raise UsageError(
                 f"{self.folder} was trained from Python on a pair of its own; to go on, call nvil.Run.create again as "
                 "before, with more `updates`."
             )
         config = dataclasses.replace(self.config, updates=self.config.updates if updates is None else updates)
-        yield from Run.from_config(self.folder, config, self.dataset()).fit()
+        dataset = self.dataset()
+        return Run.from_config(self.folder, config, dataset), dataset
 
     def fit(
         self,
