@@ -25,7 +25,7 @@ CASES = np.random.default_rng(0).integers(0, 2, (700, 6)).astype(np.uint8)
 
 def fit(data, **more):
     settings = {"updates": 60, "validation": CASES[:10], "report_every": 20, **more}
-    return list(nvil.fit(nvil.sbn(6, (3,)), data, nvil.Learner(batch_size=5), **settings))
+    return list(nvil.fit(nvil.sbn(6, (3,), mean=CASES.mean(0)), data, nvil.Learner(batch_size=5), **settings))
 
 
 def test_every_case_is_seen_once_in_order_and_the_windows_change_nothing(monkeypatch):

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from nvil.learning import Learner as Learner
     from nvil.models import chain as chain
     from nvil.models import darn as darn
+    from nvil.models import document_model as document_model
     from nvil.models import fdarn as fdarn
     from nvil.models import sbn as sbn
     from nvil.runs.config import Config as Config
@@ -85,6 +86,7 @@ _HOMES = {
     "Learner": "learning",
     "chain": "models",
     "darn": "models",
+    "document_model": "models",
     "fdarn": "models",
     "sbn": "models",
     "Config": "runs.config",

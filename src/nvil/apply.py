@@ -15,7 +15,7 @@ from nvil.contracts import Latents, Pair
 from nvil.errors import UsageError
 from nvil.evaluation import BLOCK, as_float
 from nvil.random import seeded_key
-from nvil.rows import dense_blocks
+from nvil.rows import as_rows, dense_blocks, explained
 
 
 class Samples(NamedTuple):
@@ -48,18 +48,19 @@ def encode(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> Any:
         raise UsageError(f"`samples` must be at least 1, got {samples}.")
     _needs(pair.inference, "mean")
     key = seeded_key(seed, "encode")
-    return _in_blocks(lambda rows: _encode(pair, key, as_float(rows), samples), x)
+    return _in_blocks(lambda rows: _encode(pair, key, as_float(rows), samples), pair, x)
 
 
 def reconstruct(pair: Pair, x: Any, *, seed: int = 0) -> Float[np.ndarray, "cases visible"]:
     """E[x | h] for one h ~ Q(h | x) of every row of `x`."""
     _needs(pair.model, "mean")
     key = seeded_key(seed, "reconstruct")
-    return _in_blocks(lambda rows: _reconstruct(pair, key, as_float(rows)), x)
+    return _in_blocks(lambda rows: _reconstruct(pair, key, as_float(rows)), pair, x)
 
 
-def _in_blocks(function: Any, x: Any) -> Any:
-    blocks = [jax.tree.map(np.asarray, function(rows)) for rows in dense_blocks(x, BLOCK)]
+def _in_blocks(function: Any, pair: Pair, x: Any) -> Any:
+    rows = explained(pair, as_rows(x).fixed())
+    blocks = [jax.tree.map(np.asarray, function(block)) for block in dense_blocks(rows, BLOCK)]
     if not blocks:
         raise UsageError("There are no cases in the data.")
     return jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)

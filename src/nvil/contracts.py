@@ -8,6 +8,7 @@ import abc
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
@@ -19,7 +20,11 @@ Latents = Any
 
 @runtime_checkable
 class Model(Protocol):
-    """P(x, h), any joint distribution of the data and the latents."""
+    """P(x, h), any joint distribution of the data and the latents.
+
+    A model may also have `check(source)`, which refuses data that it cannot explain (`nvil.rows.Source`) by raising a
+    `UsageError`. Without it any finite numbers will do.
+    """
 
     def log_prob(self, x: Any, h: Latents) -> Float[Array, "batch terms"]:
         """The terms of log P(x, h), from the data up.
@@ -58,10 +63,45 @@ class Pair(NamedTuple):
     inference: Any
 
 
+def check_pair(pair: Pair, x: Any) -> None:
+    """Refuse, in a sentence and before anything compiles, a pair that does not meet the contracts on the batch `x`."""
+    model, inference = pair
+    for network, methods in ((model, ("log_prob",)), (inference, ("sample", "log_prob", "contexts"))):
+        for method in methods:
+            if not hasattr(network, method):
+                raise UsageError(f"{type(network).__name__} has no {method}(), which nvil.contracts asks for.")
+    cases = jax.tree.leaves(x)[0].shape[0]
+    h = _shapes_of(inference, "sample", jax.random.key(0), x)
+    _shapes_of(inference, "contexts", x, h)
+    for network, *arguments in ((inference, h, x), (model, x, h)):
+        terms = _shapes_of(network, "log_prob", *arguments)
+        if terms.ndim != 2 or terms.shape[0] != cases:
+            raise UsageError(
+                f"{type(network).__name__}.log_prob must give a row of terms per case, ({cases}, terms), "
+                f"got the shape {terms.shape}."
+            )
+
+
+def _shapes_of(network: Any, method: str, *arguments: Any) -> Any:
+    try:
+        return eqx.filter_eval_shape(getattr(network, method), *arguments)
+    except (TypeError, ValueError) as error:
+        shapes = ", ".join(str(leaf.shape) for leaf in jax.tree.leaves(arguments) if leaf.shape)
+        reason = " ".join(str(error).split("\n")[0].split()).rstrip(".")
+        raise UsageError(
+            f"{type(network).__name__}.{method} fails on a batch, arrays of the shapes {shapes} ({reason}). Networks "
+            "take whole batches; one made for a single case must be wrapped in jax.vmap."
+        ) from error
+
+
 class Constant(eqx.Module):
     """An array that belongs to a network but is not trained: no optimiser moves it, not even by weight decay."""
 
     value: Float[Array, "*_"]
+
+
+class Unset(Constant):
+    """The centre of an inference network that was built without a mean: zeros, until training knows its data."""
 
 
 def trained(tree: Any) -> Any:

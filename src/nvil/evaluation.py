@@ -11,8 +11,9 @@ from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Pair, bound_of_one_sample
 from nvil.errors import UsageError
+from nvil.layers import AutoregressiveBernoulli, Bernoulli
 from nvil.random import seeded_key
-from nvil.rows import as_rows, dense_blocks
+from nvil.rows import as_rows, dense_blocks, explained
 
 BLOCK = 500
 """Cases that are evaluated at a time."""
@@ -65,6 +66,12 @@ class DocumentEvaluation(NamedTuple):
 
 def evaluate_documents(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> DocumentEvaluation:
     """Estimate the bound and the perplexities of a document model on rows of word counts."""
+    visible = getattr(pair.model, "layers", (None,))[0]
+    if isinstance(visible, Bernoulli | AutoregressiveBernoulli):
+        raise UsageError(
+            "This model explains whether a word is there, not how often, so it has no perplexity; build a document "
+            "model with nvil.document_model, or sbn(..., lengths=...)."
+        )
     lengths = as_rows(x).row_sums()
     if not np.any(lengths > 0):
         raise UsageError("There are no words to evaluate: every document is empty.")
@@ -93,7 +100,7 @@ def case_bounds(
     """For every case, the mean and the variance over samples of log P(x, h) - log Q(h | x)."""
     if samples < 1:
         raise UsageError(f"`samples` must be at least 1, got {samples}.")
-    x = as_rows(x)
+    x = explained(pair, as_rows(x).fixed())
     cases = x.shape[0]
     if cases == 0:
         raise UsageError("There are no cases to evaluate.")

@@ -7,6 +7,7 @@ parents, such as the prior P(h^n), is a layer whose context has no units: an arr
 import abc
 import itertools
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -14,8 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from nvil.domains import BINARY, COUNTS, NUMBERS, Domain
 from nvil.errors import UsageError
 from nvil.random import uniform
+from nvil.rows import Source
 
 LogitsMap = Callable[[Float[Array, "*batch inputs"]], Float[Array, "*batch units"]]
 
@@ -46,6 +49,9 @@ class Layer(eqx.Module):
     units: eqx.AbstractVar[int]
     """The size of the value; a static field."""
 
+    domain: ClassVar[Domain] = NUMBERS
+    """The values it explains, which data is checked against. A subclass that wants others says so here."""
+
     @abc.abstractmethod
     def sample(self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
         """Draw one value for every case of the batch."""
@@ -66,6 +72,15 @@ class Layer(eqx.Module):
         """E[value_j | value_1..j-1, context] of every unit j; for independent units, `mean`."""
         return self.mean(context)
 
+    def check(self, source: Source) -> None:
+        """Refuse data of another width, or with values outside of the layer's domain."""
+        if (shape := source.case_shape()) != (self.units,):
+            given = shape[0] if len(shape) == 1 else f"the shape {shape}"
+            raise UsageError(
+                f"The model has {self.units} visible units, so each case must have {self.units} values, not {given}."
+            )
+        source.check(self.domain)
+
     def support(self) -> Float[np.ndarray, "states units"]:
         """Every value the layer can take. Only `nvil.exact` needs it, and only discrete layers have it."""
         raise UsageError(f"The values of a {type(self).__name__} layer cannot be enumerated.")
@@ -77,6 +92,7 @@ class Bernoulli(Layer):
     log P(v | context) = sum_j v_j a_j - log(1 + exp a_j),   a = logits(context)
     """
 
+    domain: ClassVar[Domain] = BINARY
     logits: LogitsMap
     units: int = eqx.field(static=True)
 
@@ -109,6 +125,7 @@ class AutoregressiveBernoulli(Layer):
     triangular. All conditionals come from one masked matrix product; sampling is sequential (`sample_in_blocks`).
     """
 
+    domain: ClassVar[Domain] = BINARY
     logits: LogitsMap
     within: Float[Array, "units units"]
     units: int = eqx.field(static=True)
@@ -161,6 +178,7 @@ class Multinomial(Layer):
     explain a document's length; `sample` draws it from `lengths`, each as likely.
     """
 
+    domain: ClassVar[Domain] = COUNTS
     logits: LogitsMap
     units: int = eqx.field(static=True)
     lengths: tuple[int, ...] = eqx.field(static=True)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Key
 
-from nvil.contracts import Estimator, Info, Pair, Parameters, TrainState, trained
+from nvil.contracts import Estimator, Info, Pair, Parameters, TrainState, check_pair, trained
 from nvil.diagnostics import Diagnostics, diagnose
 from nvil.errors import UsageError
 from nvil.estimators import nvil
@@ -70,9 +70,11 @@ class Learner(eqx.Module):
 
     def init(self, pair: Pair, rows: Rows, *, seed: int = 0) -> TrainState:
         """The state before the first update. `rows` give a minibatch to take first statistics from."""
-        pair = jax.tree.map(_strong, pair)
         data_key, init_key = jax.random.split(seeded_key(seed, "start"))
-        baselines, estimator_state = _init(self.estimator, init_key, pair, rows.minibatch(data_key, self.batch_size))
+        x = rows.minibatch(data_key, self.batch_size)
+        check_pair(pair, x)
+        pair = jax.tree.map(_strong, pair)
+        baselines, estimator_state = _init(self.estimator, init_key, pair, x)
         params = Parameters(*pair, baselines)
         average = None if self.average is None else pair
         key = seeded_key(seed, "training")

@@ -1,10 +1,11 @@
 """The named pairs (P, Q). Everything in the paper is a choice of layers.
 
-Layer sizes are listed from the data up, and `chain` prints them so.
+Layer sizes are listed from the data up, and `chain` prints them so; the paper lists them from the deepest layer down.
 """
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,11 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from nvil.contracts import Constant, Pair
+from nvil.contracts import Constant, Pair, Unset
+from nvil.domains import COUNTS
 from nvil.errors import UsageError, choose
 from nvil.layers import Affine, AutoregressiveBernoulli, Bernoulli, Multinomial, affine
 from nvil.networks import BeliefNetwork, InferenceNetwork
 from nvil.random import seeded_key
+from nvil.rows import Rows, as_rows
 
 Mean = Float[Array | np.ndarray, " visible"]
 WITHIN = ("factorial", "autoregressive")
@@ -42,7 +45,7 @@ def sbn(
     - `lengths`: makes it a document model, with a multinomial visible layer over word counts (Section 4.3); they
       are the lengths that sampled documents may have.
     - `mean`: of the training data. Q and its baselines see the input less this mean, and the visible biases start where
-      the untrained model has about this mean.
+      the untrained model has about this mean. Without it, Q takes the mean of the data it is first trained on.
     - `latent_bias`: where the biases of the latents start, in P and in Q; one number, or one per layer from the data
       up. Below zero the latents start sparse: fewer are on at once, and a factorial Q misses less of how they explain
       each other away.
@@ -87,6 +90,47 @@ def darn(
     return _pair(visible, hidden, "autoregressive", "autoregressive", inference, None, mean, latent_bias, seed)
 
 
+def document_model(
+    counts: Any,
+    hidden: Sequence[int],
+    *,
+    model: str = "sbn",
+    inference: str = "factorial",
+    latent_bias: float | Sequence[float] = 0.0,
+    seed: int = 0,
+) -> Pair:
+    """A document model (Section 4.3) for the documents whose word counts are the rows of `counts`.
+
+    They give the size of the vocabulary, the mean and the lengths of documents. `model` is "sbn" or "fdarn"; the other
+    arguments are those of `sbn`.
+
+    !!! example
+
+        >>> chain(document_model(np.array([[2, 0, 1], [0, 3, 1]]), (5,)))
+        'x 3 <- h1 5'
+    """
+    build = {"sbn": sbn, "fdarn": fdarn}[choose("document model", model, ("sbn", "fdarn"))]
+    rows = as_rows(counts)
+    rows.check(COUNTS)
+    return build(
+        rows.shape[1],
+        hidden,
+        inference=inference,
+        lengths=document_lengths(rows),
+        mean=rows.mean(),
+        latent_bias=latent_bias,
+        seed=seed,
+    )
+
+
+def document_lengths(counts: Rows) -> tuple[int, ...]:
+    """A hundred quantiles of the lengths of documents: those that sampled documents have."""
+    words = counts.row_sums()
+    if not np.any(words > 0):
+        raise UsageError("The first documents are all empty, so there are no lengths to learn from.")
+    return tuple(np.quantile(words[words > 0], np.linspace(0.005, 0.995, 100)).round().astype(int).tolist())
+
+
 def chain(pair: Pair) -> str:
     """The layer sizes from the data up, as `x 784 <- h1 500 <- h2 200`."""
     names = ("x", *(f"h{i}" for i in range(1, len(pair.model.layers))))
@@ -105,11 +149,14 @@ def _pair(
     seed: int,
 ) -> Pair:
     sizes = _sizes(visible, hidden)
+    visible, *hidden = sizes
     biases = _per_layer(latent_bias, len(hidden))
     choose("inference network", inference_within, WITHIN)
     center = jnp.full(visible, 0.0) if mean is None else jnp.asarray(mean, float)
     if center.shape != (visible,):
         raise UsageError(f"The mean has shape {center.shape}, but there are {visible} visible units.")
+    if mean is not None and not np.all(np.isfinite(np.asarray(mean))):
+        raise UsageError("`mean` must hold finite numbers.")
     down, up = jax.random.split(seeded_key(seed, "weights"))
     down_keys, up_keys = jax.random.split(down, len(sizes)), jax.random.split(up, len(hidden))
 
@@ -123,7 +170,8 @@ def _pair(
     above = (*sizes[2:], 0)  # the prior's context is empty
     latents = _latent_layers(down_keys[1:], hidden_within, above, hidden, biases)
     inference = _latent_layers(up_keys, inference_within, sizes[:-1], hidden, biases)
-    return Pair(BeliefNetwork((data, *latents)), InferenceNetwork(inference, Constant(center)))
+    known = Unset if mean is None else Constant
+    return Pair(BeliefNetwork((data, *latents)), InferenceNetwork(inference, known(center)))
 
 
 def _latent_layers(
@@ -164,16 +212,26 @@ def _visible_bias(mean: Float[Array, " visible"], *, documents: bool) -> Float[A
     return jnp.log(rate) - jnp.log1p(-rate)
 
 
-def _sizes(visible: int, hidden: Sequence[int]) -> tuple[int, ...]:
-    if not hidden:
+def _sizes(visible: Any, hidden: Any) -> tuple[int, ...]:
+    """All layer sizes, the data's first."""
+    if isinstance(hidden, int | np.integer):
+        raise UsageError(f"`hidden` lists the sizes of layers, from the data up: write ({hidden},), not {hidden}.")
+    sizes = _whole_numbers([visible, *hidden], "Layer sizes")
+    if len(sizes) < 2:
         raise UsageError("A model needs at least one hidden layer; give its size, such as (200,).")
-    for size in (visible, *hidden):
-        if size < 1:
-            raise UsageError(f"Layer sizes must be at least 1, got {size}.")
-    return (visible, *hidden)
+    return sizes
 
 
-def _lengths(lengths: Sequence[int]) -> tuple[int, ...]:
-    if not lengths or min(lengths) < 1:
-        raise UsageError("The lengths of sampled documents must be one or more whole numbers from 1 up.")
-    return tuple(lengths)
+def _lengths(lengths: Any) -> tuple[int, ...]:
+    if np.ndim(lengths) != 1 or not len(lengths):
+        raise UsageError("`lengths` must list at least one length that sampled documents may have, such as [100].")
+    return _whole_numbers(lengths, "The lengths of documents")
+
+
+def _whole_numbers(values: Any, what: str) -> tuple[int, ...]:
+    for value in values:
+        if not isinstance(value, int | np.integer) or isinstance(value, bool):
+            raise UsageError(f"{what} must be whole numbers, got {value!r}.")
+        if value < 1:
+            raise UsageError(f"{what} must be at least 1, got {value}.")
+    return tuple(int(value) for value in values)

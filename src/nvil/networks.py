@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Constant
 from nvil.layers import Layer
+from nvil.rows import Source
 
 
 class BeliefNetwork(eqx.Module):
@@ -47,6 +48,10 @@ class BeliefNetwork(eqx.Module):
     def mean(self, h: tuple[Float[Array, "*batch _"], ...]) -> Float[Array, "*batch visible"]:
         """E[x | h]: what a person wants to see of a sample or a reconstruction."""
         return self.layers[0].mean(h[0])
+
+    def check(self, source: Source) -> None:
+        """Refuse data that the visible layer cannot explain."""
+        self.layers[0].check(source)
 
     def support(self) -> tuple[Float[np.ndarray, "states _"], ...]:
         """Every joint state of the latents."""

@@ -16,8 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from nvil.contracts import Pair
+from nvil.domains import NUMBERS, Domain
 from nvil.errors import UsageError
 
+CHECKED_AT_ONCE = 5000
+"""Rows whose values are checked at a time."""
 NOT_A_TABLE = (
     "The data is not a table: it must hold numbers, the same number of them in every case. "
     "Cases that come one by one are an iterator, or an nvil.Stream."
@@ -27,6 +31,14 @@ NOT_A_TABLE = (
 @runtime_checkable
 class Source(Protocol):
     """What training draws from."""
+
+    def case_shape(self) -> tuple[int, ...]:
+        """`(width,)` for cases that are rows of numbers."""
+        ...
+
+    def check(self, domain: Domain) -> None:
+        """Refuse, in a sentence, values outside of `domain`."""
+        ...
 
     def hold_out(self, count: int, seed: int) -> "tuple[Source, Rows]":
         """Take `count` cases out for validation: `(the rest, those)`."""
@@ -49,6 +61,9 @@ class Rows(eqx.Module):
     def shape(self) -> tuple[int, ...]:
         """`(cases, width)`."""
 
+    def case_shape(self) -> tuple[int, ...]:
+        return self.shape[1:]
+
     @abc.abstractmethod
     def select(self, rows: Any) -> "Rows":
         """Some of the rows."""
@@ -68,6 +83,21 @@ class Rows(eqx.Module):
     @abc.abstractmethod
     def column_sums(self) -> Float[np.ndarray, " width"]:
         """The sum of each column, in double precision: the counts of words."""
+
+    def outside(self, domain: Domain) -> tuple[int, float] | None:
+        """The first case with a value outside of `domain`, and that value."""
+        for i, block in enumerate(self.blocks(CHECKED_AT_ONCE)):
+            values = block.dense()
+            wrong = ~domain.allows(values)
+            if np.any(wrong):
+                first = tuple(np.argwhere(wrong)[0])
+                return i * CHECKED_AT_ONCE + int(first[0]), float(values[first])
+        return None
+
+    def check(self, domain: Domain) -> None:
+        if (found := self.outside(domain)) is not None:
+            hint = f"; {domain.hint}" if domain.hint and np.isfinite(found[1]) else ""
+            raise UsageError(f"Case {found[0]} (from 0) holds {found[1]:g}, where {domain.words} are needed{hint}.")
 
     def fixed(self, seed: int = 0) -> "Rows":
         """The same rows to evaluate on, where every draw must be the same."""
@@ -139,7 +169,7 @@ def as_rows(data: Any) -> Rows:
         array = data.to_numpy(float, na_value=np.nan) if hasattr(data, "iloc") else np.asarray(data)
     except (ValueError, TypeError) as error:
         raise UsageError(NOT_A_TABLE) from error
-    if array.dtype == object:
+    if array.dtype.kind not in "biuf" or array.ndim == 0:
         raise UsageError(NOT_A_TABLE)
     return DenseRows(array)
 
@@ -153,6 +183,17 @@ def _(data: Rows) -> Rows:
 def as_source(data: Any) -> Source:
     """Anything that can be trained on as a `Source`."""
     return as_rows(data)
+
+
+def explained(pair: Any, source: Any) -> Any:
+    """`source`, if the model can explain it: its own `check(source)` says so, else any finite numbers will do."""
+    if not isinstance(pair, Pair):
+        raise UsageError(f"A Pair(model, inference) is needed, such as nvil.sbn gives, not {type(pair).__name__}.")
+    if hasattr(pair.model, "check"):
+        pair.model.check(source)
+    else:
+        source.check(NUMBERS)
+    return source
 
 
 def check_hold_out(count: int, cases: int) -> None:

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from nvil.contracts import Info, Pair, SignalInfo, TrainState
+from nvil.contracts import Constant, Info, Pair, SignalInfo, TrainState, Unset
 from nvil.errors import TrainingError, UsageError
 from nvil.learning import Learner, default_validation, gradient_norms
 from nvil.random import seeded_key
-from nvil.rows import Rows, Source, as_rows, as_source
+from nvil.rows import Rows, Source, as_rows, as_source, explained
 
 CHUNK_SECONDS = 1.0
 
@@ -153,9 +153,9 @@ def _train_chunk(
 
 
 def fit(
-    pair: Pair,
+    pair: Any,
     data: Any,
-    learner: Learner | None = None,
+    learner: Any = None,
     *,
     updates: int = 10_000,
     validation: int | Any | None = None,
@@ -192,12 +192,12 @@ def fit(
         200
         >>> trained = report.best.pair
     """
-    source = as_source(data)
-    if validation is None:
-        validation = default_validation(source.first().shape[0])
+    source, validation = checked(pair, data, validation)
+    if not isinstance(learner, Learner | None):
+        raise UsageError(f"`learner` must be an nvil.Learner, got {type(learner).__name__}.")
     train, held_out = hold_out(source, validation, seed)
     for _, report in chunks(
-        pair,
+        centred(pair, train),
         train,
         held_out,
         learner or Learner(),
@@ -212,10 +212,28 @@ def fit(
             yield report
 
 
+def centred(pair: Pair, train: Source) -> Pair:
+    """`pair` with the mean of the training cases in its inference network, if that was built without one."""
+    center = getattr(pair.inference, "center", None)
+    if not isinstance(center, Unset):
+        return pair
+    mean = Constant(jnp.asarray(train.first().mean(), center.value.dtype))
+    return pair._replace(inference=eqx.tree_at(lambda inference: inference.center, pair.inference, mean))
+
+
+def checked(pair: Pair, data: Any, validation: int | Any | None) -> tuple[Source, int | Rows]:
+    """`data` and the validation cases, or how many to hold out, if the model can explain them."""
+    source = explained(pair, as_source(data))
+    if validation is None:
+        return source, default_validation(source.first().shape[0])
+    counted = isinstance(validation, int | np.integer)
+    return source, int(validation) if counted else explained(pair, as_rows(validation))
+
+
 def hold_out(source: Source, validation: int | Any, seed: int) -> tuple[Source, Rows]:
     """`(training cases, validation cases)`: that many taken out of `source`, or cases of their own."""
-    if isinstance(validation, int | np.integer):
-        return source.hold_out(int(validation), seed)
+    if isinstance(validation, int):
+        return source.hold_out(validation, seed)
     return source, as_rows(validation).fixed(seed)
 
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from nvil.data.sparse import MATRIX_ROWS, as_matrix
-from nvil.errors import UsageError
+from nvil.models import document_lengths
 from nvil.rows import Rows, as_rows, as_source
 
 Kind = Literal["binary", "counts"]
@@ -55,10 +55,7 @@ class Dataset:
         """A hundred quantiles of the lengths of training documents: those of sampled ones. None for bits."""
         if not self.documents:
             return None
-        words = as_source(self.train).first().row_sums()
-        if not np.any(words > 0):
-            raise UsageError("The first documents are all empty, so there are no lengths to learn from.")
-        return tuple(np.quantile(words[words > 0], np.linspace(0.005, 0.995, 100)).round().astype(int).tolist())
+        return document_lengths(as_source(self.train).first())
 
     @property
     def fingerprint(self) -> str:

@@ -6,6 +6,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from nvil.domains import Domain
 from nvil.random import uniform
 from nvil.rows import DenseRows, Rows
 
@@ -36,6 +37,11 @@ class Grey(Rows):
 
     def column_sums(self) -> Float[np.ndarray, " width"]:
         return np.asarray(self.values).sum(axis=0, dtype=float) / self.scale
+
+    def outside(self, domain: Domain) -> tuple[int, float] | None:
+        """Whatever the domain, draws are zeros and ones; the grey levels must be probabilities."""
+        grey = Domain("", lambda values: (values >= 0) & (values <= self.scale))
+        return DenseRows(self.values).outside(grey)
 
     def fixed(self, seed: int = 0) -> DenseRows:
         """One binarization for all, for validation and test."""

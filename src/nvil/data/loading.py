@@ -98,6 +98,10 @@ def _streamed(source: Stream | str, choices: Choices) -> Dataset:
     """Cases that are seen once: there are no test cases among them."""
     words = choices.read_vocabulary()
     stream = from_lines(_standard_input(), choices, words) if isinstance(source, str) else source
+    if stream.kind == "numbers":
+        raise UsageError(
+            "A data set holds bits or counts; a stream of other numbers is for a model of your own and nvil.fit."
+        )
     choices = dataclasses.replace(choices, values=stream.kind, binarize=choices.binarize or "none")
     image = None if stream.kind == "counts" else _square(stream.width)
     note = "a stream, every case seen once"

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Array, Float, Int, Key
 
+from nvil.domains import Domain
 from nvil.errors import UsageError
 from nvil.rows import Rows, as_rows
 
@@ -67,6 +68,16 @@ class SparseRows(Rows):
         for block in self.matrices():
             total += np.bincount(block.indices, block.data, minlength=self.width)
         return total
+
+    def outside(self, domain: Domain) -> tuple[int, float] | None:
+        """Of what is stored: a zero is in every domain that word counts can be in."""
+        for i, block in enumerate(self.matrices()):
+            wrong = ~domain.allows(block.data)
+            if np.any(wrong):
+                first = int(np.argmax(wrong))
+                row = int(np.searchsorted(block.indptr, first, side="right")) - 1
+                return i * MATRIX_ROWS + row, float(block.data[first])
+        return None
 
     def matrix(self) -> Any:
         """The same as a SciPy matrix."""

@@ -13,9 +13,12 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Array, Float, Int, Key
 
-from nvil.errors import UsageError
+from nvil.domains import BINARY, COUNTS, NUMBERS, Domain
+from nvil.errors import UsageError, choose
 from nvil.rows import DenseRows, Rows, as_source
 
+Kind = Literal["binary", "counts", "numbers"]
+DOMAINS = {"binary": BINARY, "counts": COUNTS, "numbers": NUMBERS}
 FIRST = 1000
 """The cases that means and document lengths are taken from; they are trained on as well."""
 WINDOW_BYTES = 1 << 25
@@ -36,11 +39,12 @@ class Stream:
     **Arguments:**
 
     - `cases`: rows of numbers, or of a SciPy sparse matrix; all of the same width.
-    - `kind`: "binary" or "counts".
+    - `kind`: "binary", "counts" or, for a model of your own, "numbers".
     """
 
-    def __init__(self, cases: Iterable[Any], kind: Literal["binary", "counts"] = "binary"):
-        self.kind: Literal["binary", "counts"] = kind
+    def __init__(self, cases: Iterable[Any], kind: Kind = "binary"):
+        choose("kind of stream", kind, DOMAINS)
+        self.kind: Kind = kind
         self._rest = self._checked(cases)
         self.waiting = False  # for the next case
         self._first: list[np.ndarray] = []
@@ -52,12 +56,21 @@ class Stream:
         """Of what is known of it: the first cases."""
         return len(self.peek(FIRST)), self.width
 
+    def case_shape(self) -> tuple[int, ...]:
+        return (self.width,)
+
     @property
     def width(self) -> int:
         if self._width is None and not len(self.peek(1)):
             raise UsageError("The stream ended before its first case.")
         assert self._width is not None
         return self._width
+
+    def check(self, domain: Domain) -> None:
+        """Every case is checked against the stream's own domain as it comes; here, whether that one will do."""
+        order = tuple(DOMAINS.values())  # from the narrowest to the widest
+        if order.index(DOMAINS[self.kind]) > order.index(domain):
+            raise UsageError(f"The stream is of {self.kind}, and the model explains only {domain.words}.")
 
     def first(self) -> Rows:
         return DenseRows(self.peek(FIRST))
@@ -109,16 +122,12 @@ class Stream:
                 raise UsageError(
                     f"Case {self._number} of the stream has {len(row)} values, not {self._width} as before."
                 )
-            fits = (
-                (row == 0) | (row == 1)
-                if self.kind == "binary"
-                else (row >= 0) & (row == np.round(row)) & (row < 2**24)
-            )
-            if not np.all(fits):
-                wanted = "0 and 1" if self.kind == "binary" else "whole numbers from 0 up"
+            domain = DOMAINS[self.kind]
+            allowed = domain.allows(row)
+            if not np.all(allowed):
                 hint = ' (for word counts: Stream(cases, "counts"))' if self.kind == "binary" else ""
                 raise UsageError(
-                    f"Case {self._number} of the stream holds {row[~fits][0]:g}; {wanted} are needed{hint}."
+                    f"Case {self._number} of the stream holds {row[~allowed][0]:g}; {domain.words} are needed{hint}."
                 )
             yield row.astype(self.dtype)
 

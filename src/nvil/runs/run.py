@@ -30,7 +30,7 @@ import jax
 import numpy as np
 
 from nvil import training
-from nvil.contracts import Pair
+from nvil.contracts import Constant, Pair, Unset
 from nvil.data.dataset import Cases, Dataset, fingerprint
 from nvil.data.readers import physical_memory
 from nvil.data.registry import NAMED
@@ -156,11 +156,9 @@ class Run:
         The optimiser cannot be compared with the one the run began with: give the same again.
         """
         learner = learner or Learner()
-        source = as_source(data)
-        if validation is None:
-            validation = default_validation(source.first().shape[0])
-        counted = isinstance(validation, int | np.integer)
-        plan = Plan(updates, int(validation) if counted else None, report_every, patience, seed)
+        source, validation = training.checked(pair, data, validation)
+        counted = isinstance(validation, int)
+        plan = Plan(updates, validation if counted else None, report_every, patience, seed)
         shape = source.first().shape
         words = None if vocabulary is None else tuple(vocabulary)
         facts = DataFacts(
@@ -171,7 +169,8 @@ class Run:
         own = Own(learner.batch_size, _description(learner.estimator), _parameters(pair), learner.average)
 
         def prepare() -> Experiment:
-            return Experiment(pair, learner, *training.hold_out(source, validation, seed))
+            train, held_out = training.hold_out(source, validation, seed)
+            return Experiment(training.centred(pair, train), learner, train, held_out)
 
         run = Run(Path(folder), plan, facts, own=own, vocabulary=words, pair=_shapes(lambda: pair), prepare=prepare)
         return run._ready()
@@ -528,7 +527,16 @@ def _read_vocabulary(path: Path) -> tuple[str, ...] | None:
 
 
 def _shapes(build: Callable[[], Pair]) -> Pair:
-    return eqx.filter_eval_shape(build)
+    """The shapes of a pair; once trained, it has a centre."""
+
+    def with_centre() -> Pair:
+        return jax.tree.map(
+            lambda node: Constant(node.value) if isinstance(node, Unset) else node,
+            build(),
+            is_leaf=lambda node: isinstance(node, Unset),
+        )
+
+    return eqx.filter_eval_shape(with_centre)
 
 
 def _check_memory(shapes: Pair) -> None:

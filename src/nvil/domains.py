@@ -1,0 +1,28 @@
+"""The values that data may hold. A visible layer names its domain, and refuses what it gives no probability."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool
+
+
+class Domain(NamedTuple):
+    """Which values are allowed, in words and as a test of every one; `hint` says what to do about others."""
+
+    words: str
+    allows: Callable[[np.ndarray], Bool[np.ndarray, "*_"]]
+    hint: str = ""
+
+
+NUMBERS = Domain("finite numbers", np.isfinite)
+BINARY = Domain(
+    "0 and 1",
+    lambda values: (values == 0) | (values == 1),
+    "for grey levels see `binarize` of nvil.data.load; for word counts build the model with nvil.document_model",
+)
+COUNTS = Domain(
+    "whole numbers from 0 up",
+    # those that single precision holds exactly
+    lambda values: (values >= 0) & (values < 2**24) & (values == np.round(values)),
+)
