@@ -181,7 +181,8 @@ def test_the_numbers_on_the_page(trained, pages, capsys):
     bounds = [json.loads(each) for each in (trained.folder / "metrics.jsonl").read_text().splitlines()]
     best = max(bounds, key=lambda each: each["validation_bound"])
     assert f"at update {best['updates']:,}" in text
-    assert page.number(best["validation_bound"]) in text
+    shown = f"{page.number(best['validation_bound'])} ±\N{NO-BREAK SPACE}{page.number(best['validation_se'])}"
+    assert shown in text
     assert text.count("data:image/png") == 3  # samples, reconstructions, weights
 
 

@@ -157,7 +157,7 @@ def fit(
     data: Any,
     learner: Any = None,
     *,
-    updates: int = 10_000,
+    updates: int = 30_000,
     validation: int | Any | None = None,
     validation_samples: int = 10,
     report_every: int = 1000,

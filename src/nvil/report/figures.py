@@ -54,6 +54,8 @@ def curve(runs: Sequence[Run | Summary], axes: Axes, name: str | None = None) ->
         name = name or ("validation_bound" if validated else "bound")
         lines = [(each.updates, each.series(name), each.name) for each in summary]
         label = f"{'validation bound' if name == 'validation_bound' else 'bound of minibatches'} (nats per case)"
+    if len(summary) == 1 and name != "bound":
+        _error_band(axes, summary[0])  # first, as the names of the lines stand where the limits put them
     _lines(axes, lines, markers=len(summary) > 1)
     for each in summary if validated and name != "bound" else ():
         assert each.best is not None
@@ -63,6 +65,14 @@ def curve(runs: Sequence[Run | Summary], axes: Axes, name: str | None = None) ->
             axes.set_title(text.replace("-", "\N{MINUS SIGN}"), loc="right", fontsize=SMALL)
     axes.set_ylabel(label)
     _over_updates(axes)
+
+
+def _error_band(axes: Axes, summary: Summary) -> None:
+    """The validation bound give or take its standard error, which is about the cases, not about the updates."""
+    bounds, errors = summary.series("validation_bound"), summary.series("validation_se")
+    known = np.isfinite(bounds) & np.isfinite(errors)
+    low, high = (bounds - errors)[known], (bounds + errors)[known]
+    axes.fill_between(summary.updates[known], low, high, color=COLOURS[1], alpha=0.15, linewidth=0)
 
 
 def units(run: Run | Summary, axes: Axes) -> None:

@@ -33,6 +33,8 @@ STEP_NAMES = {
     "RunningMean": "running mean",
     "VarianceNormalisation": "variance normalisation",
 }
+OTHERS = ("latent_bias", "baseline", "baseline_units", "order", "decay", "momentum", "weight_decay", "clip", "average")
+"""Choices that are shown where they are not the default."""
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -151,7 +153,7 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
         cards.append(("Test bound", "not known", printable(summary.why_no_result)))
     else:
         note = f"nats per case ± standard error; {result.cases:,} test cases, {result.samples} samples of h each"
-        cards.append(("Test bound", _with_error(result), note))
+        cards.append(("Test bound", _with_error(result.bound, result.bound_se), note))
     if isinstance(without, float):
         note = "nats per case, of a factorial model fitted to these very cases"
         cards.append(("Best without latents", number(without), note))
@@ -159,7 +161,7 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
         note = f"at update {summary.best[0]:,}, whose parameters are kept"
         if summary.kept is not None and summary.kept < summary.best[0]:
             note = f"at update {summary.best[0]:,}; the parameters on this page are those kept at {summary.kept:,}"
-        cards.append(("Best validation bound", number(summary.best[1]), note))
+        cards.append(("Best validation bound", _with_error(summary.best[1], summary.best_se), note))
     if summary.unit_kl is not None:
         used = sum(int(np.sum(layer > IN_USE)) for layer in summary.unit_kl)
         units = sum(len(layer) for layer in summary.unit_kl)
@@ -208,6 +210,8 @@ def _description(summary: Summary) -> Part:
             ("Optimiser", f"{config.optimiser}, batch size {config.batch_size}, seed {config.seed}"),
             ("Learning rate", f"{rate:g} for the model, {rate * ratio:g} for the inference network{schedule}"),
         ]
+        others = [f"{name} {' '.join(values)}" for name, values in config.options(all=False) if name in OTHERS]
+        rows += [("Other choices", ", ".join(others).replace("_", " "))] if others else []
     elif run.own is not None:
         rows += [
             ("Estimator", run.own.estimator),
@@ -236,7 +240,8 @@ def _curve(summary: Summary) -> list[Part]:
     else:
         alt += f" The best validation bound is {number(summary.best[1])}, at update {summary.best[0]:,}."
         caption += ". The ring marks the parameters that are kept; where validation falls and minibatches still rise, "
-        caption += "the model overfits."
+        caption += "the model overfits. The band is the standard error of the validation bound: how far it may be from "
+        caption += "that of all such cases."
     if summary.run.documents and summary.best is not None:
         # The bound of a document grows with its length: few validation documents are far from the minibatches.
         names = ("validation_bound", "bound")
@@ -462,7 +467,7 @@ def _results(summary: Sequence[Summary]) -> Part:
             _estimator_name(each.run),
             f"{each.updates_done:,}",
             "none" if each.best is None else number(each.best[1]),
-            "not known" if each.result is None else _with_error(each.result),
+            "not known" if each.result is None else _with_error(each.result.bound, each.result.bound_se),
         ]
         if documents:
             row.append("not known" if each.perplexities is None else number(each.perplexities.perplexity, 1))
@@ -516,8 +521,8 @@ def number(value: float, digits: int = 2) -> str:
     return text.replace("-", MINUS)
 
 
-def _with_error(result: Evaluation) -> str:
-    return number(result.bound) + ("" if result.bound_se is None else f" ±\N{NO-BREAK SPACE}{number(result.bound_se)}")
+def _with_error(bound: float, error: float | None) -> str:
+    return number(bound) + ("" if error is None else f" ±\N{NO-BREAK SPACE}{number(error)}")
 
 
 def _value(value: Any) -> str:

@@ -107,6 +107,14 @@ class Summary:
         place = int(np.nanargmax(bounds))
         return int(self.updates[place]), float(bounds[place])
 
+    @property
+    def best_se(self) -> float | None:
+        """The standard error of the best validation bound, as an estimate for other cases."""
+        if self.best is None:
+            return None
+        error = self.series("validation_se")[self.updates == self.best[0]]
+        return float(error[0]) if np.isfinite(error[0]) else None
+
     @cached_property
     def kept(self) -> int | None:
         """The update of the parameters in best.safetensors, which a run in training may be ahead of."""

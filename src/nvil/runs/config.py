@@ -24,6 +24,9 @@ SCHEDULES = ("constant", "cosine", "linear")
 BASELINES = ("input-dependent", "leave-one-out")
 TECHNIQUES = ("baseline", "running-mean", "normalisation", "local-signals")
 DEFAULT_RATES = {"adam": (3e-3, 1.0), "sgd": (3e-4, 0.2)}
+DOCUMENT_RATES = {"adam": 3e-3, "sgd": 3e-5}
+"""Gradients are summed over the words of a document, so that sgd needs a smaller rate there (Section 4.3)."""
+UPDATES = 30_000
 LARGEST = 2**31 - 1
 """Of whole numbers here: what a 32-bit counter holds."""
 MOST_LAYERS = 100
@@ -64,10 +67,10 @@ class Config:
         "factorial", "model", "Within its layers, the inference network is factorial or autoregressive."
     )
     latent_bias: tuple[float, ...] = option(
-        (0.0,),
+        (-2.0,),
         "model",
         "Where the biases of the latents start, in P and in Q: one number, or one per layer. Below zero the latents "
-        "start sparse.",
+        "start sparse, which helps a factorial inference network most.",
     )
 
     estimator: str = option("nvil", "learning", "nvil, its rival wake-sleep, or reinforce (nvil without techniques).")
@@ -91,7 +94,8 @@ class Config:
     learning_rate: float | None = option(
         None,
         "learning",
-        "Of the model; by default 3e-3 for adam, 3e-4 (the paper's) for sgd, and for wake-sleep a third of these.",
+        "Of the model; by default 3e-3 for adam, 3e-4 for sgd (the paper's; 3e-5 for documents, whose gradients are "
+        "sums over words), and for wake-sleep a third of these.",
     )
     inference_ratio: float | None = option(
         None,
@@ -160,9 +164,10 @@ class Config:
         if self.baseline == "leave-one-out" and self.samples < 2:
             raise UsageError('`baseline="leave-one-out"` needs `samples` of at least 2, got 1.')
         self.choices().checked()
-        updates = self.updates if self.updates is not None else LARGEST if self.data == "-" else 30_000
+        updates = self.updates if self.updates is not None else LARGEST if self.data == "-" else UPDATES
         self._check_sizes(updates)
         rate, ratio = DEFAULT_RATES[self.optimiser]
+        rate = DOCUMENT_RATES[self.optimiser] if self.values == "counts" else rate
         rate = rate / 3 if self.estimator == "wake-sleep" else rate  # as the paper has it: 1e-4 for 3e-4
         rate = rate if self.learning_rate is None else self.learning_rate
         ratio = ratio if self.inference_ratio is None else self.inference_ratio

@@ -50,7 +50,7 @@ log = logging.getLogger("nvil")
 class Plan:
     """How long a run trains and how it is judged."""
 
-    updates: int = 10_000
+    updates: int = 30_000
     validation: int | None = None
     """Cases held out; None where the data brings validation cases of its own."""
     report_every: int = 1000
@@ -136,7 +136,7 @@ class Run:
         data: Any,
         learner: Learner | None = None,
         *,
-        updates: int = 10_000,
+        updates: int = 30_000,
         validation: int | Any | None = None,
         report_every: int = 1000,
         patience: int | None = None,
@@ -181,7 +181,7 @@ class Run:
         dataset = config.load_data() if dataset is None else dataset
         # The whole path, so that the run can be evaluated from any folder.
         source = config.data if config.data in (*NAMED, "-") else str(Path(config.data).resolve())
-        config = dataclasses.replace(config.resolved(), data=source, **dataclasses.asdict(dataset.choices))
+        config = dataclasses.replace(config, data=source, **dataclasses.asdict(dataset.choices)).resolved()
         if config.vocabulary is not None:
             config = dataclasses.replace(config, vocabulary=str(Path(config.vocabulary).resolve()))
         train = as_source(dataset.train)
