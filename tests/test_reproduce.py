@@ -1,6 +1,7 @@
 """The presets of the paper's tables and figure: each runs, in a tiny version, and results are rendered from files."""
 
 import dataclasses
+import importlib
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import nvil
 from nvil.cli import main
 from nvil.reproduce import presets, results
 from nvil.reproduce.render import render
+from nvil.reproduce.rivals import measure
 
 CELLS = [cell for table in presets.TABLES for recipe in presets.recipes(table) for cell in presets.cells(table, recipe)]
 
@@ -92,6 +94,59 @@ def test_a_tiny_version_of_every_preset_runs(table, data, tmp_path, monkeypatch)
     assert page.count("best" if table != "figure1" else "Global signal") > 0
     if table == "figure1":
         assert (tmp_path / "results/figure1.png").stat().st_size > 10_000
+
+
+TINY_RIVALS = {
+    "mixture": ({"components": 2, "epochs": 2}, {}),
+    "nade": ({"units": 2, "epochs": 1}, {}),
+    "rbm": ({"units": 2, "steps": 1, "epochs": 1, "quick_temperatures": 2}, {"chains": 2, "betas": 2}),
+    "lda": ({"topics": 2, "epochs": 1}, {"samples": 2}),
+    "replicated_softmax": (
+        {"units": 2, "steps": 1, "epochs": 1, "quick_chains": 2, "quick_temperatures": 2},
+        {"documents": 3, "chains": 2, "betas": 2},
+    ),
+    "docnade": ({"units": 2, "epochs": 1}, {}),
+    "unigram": ({}, {}),
+}
+
+
+def test_every_rival_is_measured_on_the_same_cases(data, tmp_path):
+    """One of each kind; the presets of the others must be settings that there are."""
+    every = {**presets.rivals("table1"), **presets.rivals("table3")}
+    assert len(every) == 14
+    seen = {}
+    for rival in every.values():
+        module = importlib.import_module(f"nvil.rivals.{rival.rival}")
+        assert dataclasses.replace(module.Settings(), **rival.settings) is not None
+        seen.setdefault(rival.rival, rival)
+    assert set(seen) == set(TINY_RIVALS)
+    for name, rival in seen.items():
+        settings, evaluation = TINY_RIVALS[name]
+        metric = "bound" if rival.table == "table1" else "perplexity"
+        result = results.load(
+            measure(rival, results=tmp_path, data=data[metric], settings=settings, evaluation=evaluation)
+        )
+        assert result["protocol"]["split"] == {"train": 44, "validation": 10, "test": 6}
+        assert result["cases"] == evaluation.get("documents", 6)
+        assert result["paper"] == rival.value
+        wanted = -result["bound"] if metric == "bound" else result["perplexity"]["per_document"]
+        assert result["figure"] == wanted > 0
+    page = render(tmp_path).read_text()
+    mixture = results.load(tmp_path / "table1-mob-500-rival.json")
+    assert f"| MoB | 500 | MNIST | 137.6 | {mixture['figure']:.1f} |" in page
+
+
+def test_the_rivals_are_listed_by_name(capsys):
+    main(["reproduce", "table1", "--recipe", "rival", "--cells"])
+    assert "nade-500" in capsys.readouterr().out
+    for words, wanted in (
+        (("table1", "--row", "nad-500"), "Unknown rival of table1 'nad-500'; did you mean 'nade-500'?"),
+        (("table2",), "table2 quotes no models of others that we measure."),
+        (("table1", "--data", "x.npy"), "--data is for one cell; give its name with --row."),
+    ):
+        with pytest.raises(SystemExit):
+            main(["reproduce", *words, "--recipe", "rival"])
+        assert wanted in capsys.readouterr().err
 
 
 def made(table="table1", row="sbn-200-nvil", recipe="best", figure=112.0, **more):

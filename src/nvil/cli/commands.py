@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import inspect
+import sys
 import time
 import typing
 from collections.abc import Callable
@@ -462,7 +463,7 @@ def report(runs: Positional[tuple[Path, ...]], out: Path | None = None) -> None:
 def reproduce(
     table: Positional[Literal["table1", "table2", "table3", "figure1"] | None] = None,
     row: str | None = None,
-    recipe: Literal["paper", "best"] | None = None,
+    recipe: Literal["paper", "best", "rival"] | None = None,
     jobs: int | None = None,
     budget: float | None = None,
     data: str | None = None,
@@ -485,7 +486,8 @@ def reproduce(
     Args:
         table: table1, table2, table3 or figure1.
         row: One cell, by its name (see --cells); without it, all of them.
-        recipe: paper is the paper's own protocol, best a better one for the same models; the figure has only paper.
+        recipe: paper is the paper's own protocol, best a better one for the same models, rival the models that the
+            paper quotes figures of; the figure has only paper.
         jobs: Cells side by side; by default one per core. 0 trains in this very process.
         budget: Minutes after which to save and stop; the same command goes on.
         data: Another data set or file than the preset's, for one cell; the results say so.
@@ -505,6 +507,9 @@ def reproduce(
         raise UsageError("Say what to reproduce: table1, table2, table3 or figure1; or --render the results there are.")
     if table is not None:
         recipe = recipe or ("paper" if table == "figure1" else "best")
+        if recipe == "rival":
+            _measure_rivals(table, row, data, results, cells)
+            return
         every = presets.cells(table, recipe)
         if cells:
             for cell in every:
@@ -524,6 +529,26 @@ def reproduce(
         from nvil.reproduce.render import render as write_page
 
         print(write_page(results))
+
+
+def _measure_rivals(table: str, row: str | None, data: str | None, results: Path, cells: bool) -> None:
+    from nvil.reproduce import presets
+
+    every = presets.rivals(table)
+    if not every:
+        raise UsageError(f"{table} quotes no models of others that we measure.")
+    if row is not None:
+        every = {row: every[choose(f"rival of {table}", row, every)]}
+    elif data is not None and not cells:
+        raise UsageError("`data` is for one cell; give its name with `row`.")
+    for name, rival in every.items():
+        if cells:
+            quoted = "" if rival.value is None else f"  quoted {rival.value:g}"
+            print(f"{name:32}{quoted:14}  nvil.rivals.{rival.rival} on {rival.data}")
+            continue
+        from nvil.reproduce.rivals import measure
+
+        print(measure(rival, results=results, data=data, say=lambda text: print(text, file=sys.stderr)))
 
 
 def _reproduce_here(cell: Any, runs: Path, results: Path, data: str | None) -> None:

@@ -7,6 +7,7 @@ may have choices for one estimator, and a column for one recipe.
 import dataclasses
 import re
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,25 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Quoted:
-    """A number that the paper quotes from others."""
+    """A number that the paper quotes from others, and how we measure that model on our data, where we do.
 
+    - `rival`: the module of `nvil.rivals`, with its `settings` and how it is evaluated; None if we do not.
+    """
+
+    table: str
     model: str
     dim: str
     column: str
-    value: float
+    value: float | None
+    data: str
+    rival: str | None = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    evaluation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def row(self) -> str:
+        """Its name on the command line."""
+        return slug(self.model, self.dim, self.column)
 
 
 @cache
@@ -109,10 +123,22 @@ def find(table: str, row: str, recipe: str) -> Cell:
     return every[row]
 
 
+@cache
 def quoted(table: str) -> tuple[Quoted, ...]:
     """What the paper quotes from others in this table."""
-    every = description(table).get("quoted", ())
-    return tuple(Quoted(each["model"], each["dim"], each.get("column", ""), each["value"]) for each in every)
+    contents = description(table)
+    found = []
+    for each in contents.get("quoted", ()):
+        column = each.get("column", "")
+        data = {**contents["common"], **contents["columns"].get(column, {})}["data"]
+        more = {name: each[name] for name in ("rival", "settings", "evaluation") if name in each}
+        found.append(Quoted(table, each["model"], each["dim"], column, each.get("value"), data, **more))
+    return tuple(found)
+
+
+def rivals(table: str) -> dict[str, Quoted]:
+    """Those that we measure, by name."""
+    return {each.row: each for each in quoted(table) if each.rival is not None}
 
 
 def slug(*words: str) -> str:

@@ -81,7 +81,7 @@ def _quoted(table: str, found: dict[Any, Any]) -> list[str]:
     lines = ["\nWhat the paper quotes from others, and what we measure on our data:\n"]
     lines += ["| Model | Dim | Data | quoted | ours |", "|---|---|---|---:|---:|"]
     for each in quoted:
-        ours = found.get((table, presets.slug(each.model, each.dim, each.column), "rival"))
+        ours = found.get((table, each.row, "rival"))
         lines.append(
             f"| {each.model} | {each.dim} | {each.column or 'MNIST'} | {_shown(each.value)} | {_figure_of(ours)} |"
         )
