@@ -67,6 +67,32 @@ def _table(table: str, found: dict[Any, Any]) -> str:
     return "\n".join(lines)
 
 
+def front_page(folder: Path) -> str:
+    """Table 1 in brief, as the project's README shows it: the paper's bounds and ours by the recipe `best`."""
+    found = {(each["table"], each["row"], each["recipe"]): each for each in load_all(folder)}
+    lines = ["| Model | Dim | NVIL: paper | NVIL: ours | time | wake-sleep: paper | wake-sleep: ours |"]
+    lines.append("|---|---|---:|---:|---:|---:|---:|")
+    for row in presets.description("table1")["rows"]:
+        by_nvil, by_wake_sleep = (_of("table1", row, column, "best", found) for column in ("NVIL", "WS"))
+        minutes = "" if by_nvil is None else f"{by_nvil['curve']['seconds'][-1] / 60:.0f} min"
+        numbers = [
+            _shown(-row["paper"]["NVIL"]),
+            _bound_of(by_nvil),
+            minutes,
+            _shown(-row["paper"]["WS"]),
+            _bound_of(by_wake_sleep),
+        ]
+        lines.append(f"| {row['model']} | {row['dim']} | {' | '.join(numbers)} |")
+    return "\n".join(lines)
+
+
+def _bound_of(result: dict[str, Any] | None) -> str:
+    if result is None:
+        return "not yet"
+    miss = " (miss)" if result["figure"] > result["paper"] and result["row"].endswith("nvil") else ""
+    return f"{_shown(result['bound'])}{miss}"
+
+
 def _of(table: str, row: dict[str, Any], column: str, recipe: str, found: dict[Any, Any]) -> Any:
     """The result of a cell, which may be that of another table."""
     same = presets.description(table)["columns"][column].get("same_as")
