@@ -560,6 +560,25 @@ def test_the_raw_newsgroups():
 
 
 @needs_shared
+def test_the_archive_of_the_newsgroups_packed_anew_is_known_by_its_posts(monkeypatch):
+    monkeypatch.setenv("NVIL_DATA", str(SHARED))
+    assert NAMED["20newsgroups"].here()
+
+
+DEBIAN = Path("/usr/share/datasets")
+
+
+@pytest.mark.skipif(
+    not (DEBIAN / "fashion-mnist").is_dir(), reason="Debian's package dataset-fashion-mnist is not on this machine"
+)
+def test_fashion_mnist_as_debian_packs_it(monkeypatch):
+    monkeypatch.setenv("NVIL_DATA", str(DEBIAN))
+    data = load("fashion-mnist")
+    assert (data.train.shape, data.test.shape) == ((60_000, 784), (10_000, 784))
+    np.testing.assert_allclose(as_rows(data.train).column_sums().sum() / 60_000 / 784, 0.2860, atol=5e-5)
+
+
+@needs_shared
 def test_the_raw_digits_of_mnist(monkeypatch):
     monkeypatch.setenv("NVIL_DATA", str(SHARED))  # packed anew: known by their content
     data = load("mnist")

@@ -432,7 +432,7 @@ def members(path: Path) -> Iterator[tuple[str, bytes]]:
             if member.isfile() and (file := archive.extractfile(member)) is not None:
                 if member.size > physical_memory() // 2:
                     raise MemoryError
-                yield member.name, file.read()
+                yield member.name.removeprefix("./"), file.read()
 
 
 def _split_of(name: str) -> str:
