@@ -71,7 +71,13 @@ def test_train_ends_with_a_bound_a_picture_and_the_next_command(capsys):
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     out, err = done.stdout, done.stderr
     labels = [line.split("  ")[0] for line in out.splitlines()]
-    assert labels == ["best factorial model", "test bound", "samples", "report", "next"]
+    assert labels == ["best factorial model", "test bound", "no better than", "samples", "report", "next"]
+    digits = load("digits")
+    means = nvil.data.independent_bound(digits.train, digits.test)
+    assert (
+        f"independent variables at their training means ({means:.2f}): the latents have learned nothing of use" in out
+    )
+    assert "try more --updates, a --learning-rate below 0.003, or fewer --hidden units" in out
     assert "best factorial model    -25.20" in out
     assert "samples               run/samples.png" in out
     assert "report                run/report.html" in out

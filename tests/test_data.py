@@ -144,7 +144,7 @@ def test_other_words_are_not_taken_for_the_models():
     assert load("docword.a.txt").fingerprint != data.fingerprint
 
 
-@pytest.mark.parametrize("choices", [{"words": 3}, {"stop_words": "english"}, {"values": "counts"}])
+@pytest.mark.parametrize("choices", [{"words": 3}, {"stop_words": "english"}, {"max_df": 0.5}, {"values": "counts"}])
 def test_what_is_fixed_in_a_named_set_is_not_silently_ignored(choices):
     with pytest.raises(UsageError, match="of the data set 'digits' are"):
         load("digits", **choices)
@@ -253,6 +253,15 @@ def test_grey_levels_are_binarized_anew_at_every_draw_and_once_for_the_test():
     np.testing.assert_allclose(data.train.mean(), [0, 0.2, 1])
 
 
+def test_independent_variables_at_their_training_means():
+    train, test = bits(20, 3), bits(7, 3)
+    train[:, 2] = 0  # never on in training, on in the test
+    on = (train.sum(axis=0) + 0.5) / 21
+    likelihood = np.prod(np.where(test == 1, on, 1 - on), axis=1)
+    for rows in (test, scipy.sparse.csr_array(test)):
+        np.testing.assert_allclose(nvil.data.independent_bound(train, rows), np.log(likelihood).mean())
+
+
 def test_new_cases_are_made_what_the_training_cases_were():
     np.save("grey.npy", np.arange(160, dtype=np.uint8).reshape(10, 16))
     np.save("new.npy", np.full((3, 16), 90, np.uint8))  # on its own it would be all on
@@ -300,15 +309,17 @@ def test_folders_archives_and_lines_of_text(tmp_path):
     with tarfile.open("corpus.tar.gz", "w:gz") as archive:
         archive.add("corpus", "corpus")
     for source in ("corpus", "corpus.tar.gz"):
-        data = load(source)
+        data = load(source, stop_words="none")
         assert data.vocabulary == ("cat", "dog", "ran", "saw", "the")
         np.testing.assert_array_equal(dense(data.train), [[1, 2, 1, 1, 3], [0, 2, 0, 0, 0]])
         np.testing.assert_array_equal(dense(data.test), [[1, 0, 0, 0, 0], [0, 0, 0, 0, 0]])
         assert "1 documents with bytes that are not UTF-8" in data.note
-    assert load("corpus", words=2).vocabulary == ("dog", "the")
-    assert load("corpus", stop_words="english").vocabulary == ("cat", "dog", "ran", "saw")
+    assert load("corpus", words=2, stop_words="none").vocabulary == ("dog", "the")
+    default = load("corpus")
+    assert default.vocabulary == ("cat", "dog", "ran", "saw")
+    assert (default.choices.stop_words, default.choices.max_df) == ("english", 1.0)
     Path("lines.txt").write_text("one cat\ntwo dogs\n" * 10)
-    data = load("lines.txt")
+    data = load("lines.txt", stop_words="none")
     assert data.train.shape == (18, 4)
     # new text is counted in the run's own words
     Path("new.txt").write_text("cat cat unknown\n")
@@ -321,6 +332,31 @@ def test_folders_archives_and_lines_of_text(tmp_path):
     Path("nothing").mkdir()
     with pytest.raises(UsageError, match="holds no words"):
         load("nothing")
+
+
+def test_the_words_of_text_are_those_that_tell_documents_apart():
+    """Not the header of every post, nor what one binary file posted as text repeats."""
+    topics = ("hockey goal", "orbit moon", "windows driver")
+    lines = [f"Subject: the {topics[i % 3]}\n" for i in range(120)]
+    lines[7] = "Subject: " + "axq " * 5000 + "\n"
+    Path("posts.txt").write_text("".join(lines))
+    data = load("posts.txt", words=6)
+    assert data.vocabulary == ("driver", "goal", "hockey", "moon", "orbit", "windows")
+    assert "6 words, those in most documents" in data.note
+    assert "English stop words and words in more than 50% of the documents left out" in data.note
+    assert "; 238 of 5,477 tokens kept" in data.note  # two in each of 119, of 4 in each of 119 and 5001
+    assert (data.choices.stop_words, data.choices.max_df) == ("english", 0.5)
+    again = load("posts.txt", data.choices)
+    assert (again.vocabulary, again.fingerprint) == (data.vocabulary, data.fingerprint)
+    assert {"subject", "the"} <= set(load("posts.txt", stop_words="none", max_df=1.0).vocabulary)
+    for refused in (0.0, 1.5, float("nan")):
+        with pytest.raises(UsageError, match="`max_df` must be above 0 and at most 1"):
+            load("posts.txt", max_df=refused)
+    Path("same.txt").write_text("the\nand\n" * 5)
+    with pytest.raises(UsageError, match="no words to count but those that `stop_words` or `max_df` leave out"):
+        load("same.txt")
+    # what is not text has none, as runs have it written
+    assert load(bits()).choices.stop_words == "none"
 
 
 @pytest.mark.parametrize("name", ["../outside.txt", "/absolute.txt", "a/../../b.txt"])

@@ -244,12 +244,27 @@ def print_result(run: "Run", dataset: "Dataset") -> "Evaluation | DocumentEvalua
         per_document, per_word = documents.perplexity, documents.corpus_perplexity
         print(f"test perplexity       {per_document:8.1f} per document, {per_word:.1f} per word")
         print(f"unigram model         {without[0]:8.1f} per document, {without[1]:.1f} per word, without latents")
+        useless = per_document >= without[0] and f"the unigram model ({without[0]:.1f} per document)"
     else:
         found = result = evaluate(pair, dataset.test)
-        without = data.factorial_bound(dataset.test)
-        print(f"best factorial model  {without:8.2f} nats per case could be had without latents")
+        best = data.factorial_bound(dataset.test)
+        print(f"best factorial model  {best:8.2f} nats per case could be had without latents")
+        means = data.independent_bound(dataset.train, dataset.test)
+        useless = result.bound <= means and f"independent variables at their training means ({means:.2f})"
     print(f"test bound            {result.bound:8.2f} nats per case{standard_error(result)}")
+    if useless:
+        print(f"no better than        {useless}: the latents have learned nothing of use; try {_what_to_try(run)}")
     return found
+
+
+def _what_to_try(run: "Run") -> str:
+    config = run.config
+    assert config is not None
+    other = []
+    if run.vocabulary is not None and config.stop_words == "none":
+        other.append("--stop-words english")
+    other += ["more --updates", f"a --learning-rate below {config.learning_rate:g}"]
+    return f"{', '.join(other)}{', or fewer --words' if run.documents else ', or fewer --hidden units'}"
 
 
 def resume(run: Positional[Path], updates: int | None = None, quiet: bool = False) -> None:

@@ -50,7 +50,8 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
             choices = dataclasses.replace(choices, binarize=choices.binarize or "stochastic")
         elif choices.binarize not in (None, "none"):
             raise UsageError(f"The data set {source!r} has no grey levels to binarize; leave `binarize` out.")
-        if (choices.words, choices.stop_words, choices.vocabulary) != (Choices.words, Choices.stop_words, None):
+        of_text = (choices.words, choices.stop_words or "none", choices.max_df, choices.vocabulary)
+        if of_text != (Choices.words, "none", None, None):
             raise UsageError(f"The words of the data set {source!r} are fixed; leave `words` and the like out.")
         kind = "counts" if named.prepare else "binary"
         if choices.values not in ("auto", kind):
@@ -98,7 +99,9 @@ def _streamed(source: Stream | str, choices: Choices) -> Dataset:
     """Cases that are seen once: there are no test cases among them."""
     words = choices.read_vocabulary()
     stream = from_lines(_standard_input(), choices, words) if isinstance(source, str) else source
-    choices = dataclasses.replace(choices, values=stream.kind, binarize=choices.binarize or "none")
+    choices = dataclasses.replace(
+        choices, values=stream.kind, binarize=choices.binarize or "none", stop_words=choices.stop_words or "none"
+    )
     image = None if stream.kind == "counts" else _square(stream.width)
     note = "a stream, every case seen once"
     return Dataset("stream", stream, None, stream.kind, image=image, choices=choices, vocabulary=words, note=note)
@@ -115,6 +118,7 @@ def _standard_input() -> Iterable[str]:
 
 def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset:
     """Decide what the values are, make them binary where asked to, and split."""
+    choices = dataclasses.replace(choices, **contents.decided)
     kind = kind_of(contents, where, choices)
     parts = contents.splits
     note = contents.note
@@ -147,7 +151,9 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         kind=kind,
         validation=plain(as_rows(ready["validation"]).fixed(1)) if "validation" in ready else None,
         image=None if kind == "counts" or isinstance(train, SparseRows) else _square(train.shape[1]),
-        choices=dataclasses.replace(choices, values=kind, binarize=choices.binarize or "none"),
+        choices=dataclasses.replace(
+            choices, values=kind, binarize=choices.binarize or "none", stop_words=choices.stop_words or "none"
+        ),
         vocabulary=contents.vocabulary,
         note=note,
     )

@@ -33,6 +33,8 @@ class Contents:
     splits: dict[str, Any]
     vocabulary: tuple[str, ...] | None = None
     note: str = ""
+    decided: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Choices that were left open, as the reader made them."""
 
 
 FORMATS = (
@@ -457,8 +459,15 @@ def _counted(
     choices: Choices,
     vocabulary: tuple[str, ...] | None,
 ) -> Contents:
-    counted = text.count(splits, words=choices.words, stop_words=choices.stop_words, vocabulary=vocabulary, where=path)
-    return Contents(counted.splits, counted.vocabulary, counted.note)
+    counted = text.count(
+        splits,
+        words=choices.words,
+        stop_words=choices.stop_words or "english",
+        max_df=choices.max_df,
+        vocabulary=vocabulary,
+        where=path,
+    )
+    return Contents(counted.splits, counted.vocabulary, counted.note, counted.decided)
 
 
 READERS: dict[str, Callable[..., Contents]] = {

@@ -151,7 +151,7 @@ def prepare_reuters(folder: Path, archive: Path) -> None:
 def _save_counted(folder: Path, splits: dict[str, Any], words: int) -> None:
     import scipy.sparse
 
-    counted = text.count(splits, words=words, stop_words="english")
+    counted = text.count(splits, words=words, stop_words="english", max_df=1.0, by="tokens")
     train, test = counted.splits["train"], counted.splits["test"]
     rows = np.arange(train.shape[0], train.shape[0] + test.shape[0])
     save_matrix(folder, scipy.sparse.vstack([train, test]), counted.vocabulary, rows)
