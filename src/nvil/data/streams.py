@@ -43,6 +43,8 @@ class Stream:
         self.kind: Literal["binary", "counts"] = kind
         self._rest = self._checked(cases)
         self.waiting = False  # for the next case
+        self.failure: Exception | None = None  # to be raised when the cases before it have been trained on
+        self._windows = 0
         self._first: list[np.ndarray] = []
         self._number = 0
         self._width: int | None = None
@@ -63,10 +65,17 @@ class Stream:
         return DenseRows(self.peek(FIRST))
 
     def peek(self, count: int) -> np.ndarray:
-        """The next `count` cases, without taking them from the stream."""
+        """The next `count` cases, without taking them from the stream.
+
+        Where a later case than the first ones is bad, the stream ends before it, and `failure` is what was wrong.
+        """
         self.waiting = True
         try:
             self._first += itertools.islice(self._rest, max(0, count - len(self._first)))
+        except Exception as error:
+            if self._number <= FIRST:
+                raise
+            self.failure = error
         finally:
             self.waiting = False
         return np.stack(self._first[:count]) if self._first else np.zeros((0, self._width or 0), np.uint8)
@@ -89,6 +98,9 @@ class Stream:
         updates = max(1, WINDOW_BYTES // (batch_size * self.width * self.dtype.itemsize))
         updates = min(updates, max(1, 10_000 // batch_size))
         cases = self.take(updates * batch_size)
+        if self.failure is not None and len(cases) < batch_size and not self._windows:
+            raise self.failure
+        self._windows += 1
         padding = np.zeros((updates * batch_size - len(cases), self.width), self.dtype)
         rows = np.concatenate([cases.reshape(-1, self.width), padding])
         return InOrder(jnp.asarray(rows), jnp.asarray(step, jnp.int32)), len(cases) // batch_size
