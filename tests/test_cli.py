@@ -1,9 +1,11 @@
 """The command line as people use it: in a folder of their own, with their own mistakes."""
 
+import ast
 import dataclasses
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import pytest
 
 import nvil
 import nvil.report
-from nvil.cli import main
+from nvil.cli import commands, main
 from nvil.data import load
 from nvil.runs import Config, Run
 from processes import plain_page
@@ -535,6 +537,42 @@ def test_an_unknown_option_suggests_the_near_miss(capsys):
         run("train", "--hiden", "5")
     assert caught.value.code == 2
     assert "--hidden" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("train", "--lr", "1e-3"), "Unknown option '--lr'; did you mean --learning-rate?"),
+        (("train", "--epochs=3"), "Unknown option '--epochs'; did you mean --updates, counted in minibatches?"),
+        (("train", "--batch", "20"), "Unknown option '--batch'; did you mean --batch-size?"),
+        (("train", "--layers", "200", "200"), "Unknown option '--layers'; did you mean --hidden?"),
+        (("train", "--lr_decay", "cosine"), "Unknown option '--lr-decay'; did you mean --schedule?"),
+        (("sample", "run", "--output", "x.png"), "Unknown option '--output'; did you mean --out?"),
+    ],
+)
+def test_the_options_of_other_tools_get_a_hint(arguments, sentence, capsys):
+    assert refused(capsys, *arguments) == f"nvil: {sentence}"
+
+
+def test_the_options_of_other_tools_are_none_of_ours():
+    names = {field.name for kind in commands.CLASSES.values() for field in dataclasses.fields(kind)} | {"count"}
+    assert set(commands.OTHER_TOOLS.values()) <= names
+    assert not set(commands.OTHER_TOOLS) & names
+
+
+def test_the_library_names_arguments_and_only_the_command_line_flags():
+    """A flag in a message of the library is in a command to type, or not there: from Python it would make no sense."""
+    source = Path(nvil.__file__).parent
+    said = []
+    for path in source.rglob("*.py"):
+        if "cli" in path.relative_to(source).parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) and node.exc is not None:
+                parts = [each.value for each in ast.walk(node.exc) if isinstance(each, ast.Constant)]
+                text = "".join(part for part in parts if isinstance(part, str))
+                said += [f"{path.name}: {text}"] if re.search(r"--[a-z]", re.sub(r"nvil \w+ --\w+", "", text)) else []
+    assert said == []
 
 
 def test_an_output_folder_that_is_a_file(capsys):

@@ -5,7 +5,7 @@ import dataclasses
 import inspect
 import time
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from json import dumps as to_json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -83,6 +83,7 @@ def train(words: list[str]) -> None:
       nvil train --from runs/deep --without normalisation --out runs/ablation
       generate-cases | nvil train --data - --hidden 50
     """
+    _hint(words, [field.name for kind in CLASSES.values() for field in dataclasses.fields(kind)])
     given = _given(words)
     arguments = dataclasses.make_dataclass(
         "train",
@@ -599,13 +600,74 @@ def sparse_parts(counts: Any) -> dict[str, Any]:
     return {**parts, "shape": np.array(matrix.shape), "format": np.array(b"csr")}
 
 
+OTHER_TOOLS = {
+    "batch": "batch_size",
+    "batchsize": "batch_size",
+    "bs": "batch_size",
+    "checkpoint_every": "checkpoint_updates",
+    "clip_norm": "clip",
+    "dataset": "data",
+    "early_stopping": "patience",
+    "ema": "average",
+    "epoch": "updates",
+    "epochs": "updates",
+    "eval_every": "report_every",
+    "grad_clip": "clip",
+    "hidden_dim": "hidden",
+    "hidden_size": "hidden",
+    "input": "data",
+    "iterations": "updates",
+    "latents": "hidden",
+    "layers": "hidden",
+    "log_every": "report_every",
+    "lr": "learning_rate",
+    "lr_decay": "schedule",
+    "lr_schedule": "schedule",
+    "lr_scheduler": "schedule",
+    "max_features": "words",
+    "max_grad_norm": "clip",
+    "max_steps": "updates",
+    "n": "count",
+    "num_epochs": "updates",
+    "num_samples": "samples",
+    "output": "out",
+    "output_dir": "out",
+    "random_state": "seed",
+    "rate": "learning_rate",
+    "save_dir": "out",
+    "scheduler": "schedule",
+    "steps": "updates",
+    "units": "hidden",
+    "val": "validation",
+    "val_size": "validation",
+    "vocab": "vocabulary",
+    "vocab_size": "words",
+    "wd": "weight_decay",
+}
+"""What other tools call our options, where the names are too far apart to be taken for a slip."""
+
+
+def _hint(words: Sequence[str], options: Sequence[str]) -> None:
+    """Refuse an option that another tool has with the name that it has here."""
+    for word in words:
+        name = word.partition("=")[0].removeprefix("--").replace("-", "_")
+        ours = OTHER_TOOLS.get(name)
+        if word.startswith("--") and name not in options and ours in options:
+            epochs = ", counted in minibatches" if "epoch" in name else ""
+            raise UsageError(f"Unknown option '--{name.replace('_', '-')}'; did you mean `{ours}`{epochs}?")
+
+
 def _parsed(function: Callable[..., None]) -> Callable[[list[str]], None]:
-    return lambda words: tyro.cli(
-        function,
-        prog=f"nvil {function.__name__}",
-        args=words,
-        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
-    )
+    def parse(words: list[str]) -> None:
+        _hint(words, list(inspect.signature(function).parameters))
+        tyro.cli(
+            function,
+            prog=f"nvil {function.__name__}",
+            args=words,
+            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+        )
+
+    return parse
 
 
 PARSED: dict[str, Callable[[list[str]], None]] = {
