@@ -204,6 +204,71 @@ def test_files_of_ones_own(capsys):
     assert "not pictures" in refused_after(capsys, "sample", "one", "--out", "x.png")
 
 
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory):
+    """Grey pictures with a label before them, as the usual tables of digits have it, and a run on them."""
+    folder = tmp_path_factory.mktemp("labelled")
+    random = np.random.default_rng(0)
+    table = np.column_stack([random.integers(0, 10, 60), random.random((60, 16)).round(2)])
+    header = "label," + ",".join(f"pixel{i}" for i in range(16))
+    np.savetxt(folder / "table.csv", table, "%g", delimiter=",", header=header, comments="")
+    np.savetxt(folder / "bare.csv", table, "%g", delimiter=",")
+    np.savetxt(folder / "pixels.csv", table[:, 1:], "%g", delimiter=",")
+    settings = ("--hidden", "3", "--updates", "4", "--validation", "5", "--batch-size", "4", "--quiet")
+    data = ("--data", str(folder / "table.csv"), "--binarize", "threshold", "--drop-columns", "label")
+    main(["train", *data, *settings, "--out", str(folder / "run")])
+    return folder
+
+
+def test_a_label_among_the_variables_is_noticed_and_dropped(labelled, capsys):
+    table, bare = labelled / "table.csv", labelled / "bare.csv"
+    advice = refused_after(capsys, "train", "--data", table, "--out", "none")
+    assert "column 0, 'label', is unlike the rest (its name is 'label')" in advice
+    assert (
+        "leave it out with --drop-columns label; then say how to make them binary with --binarize threshold" in advice
+    )
+    advice = refused_after(capsys, "train", "--data", bare, "--binarize", "threshold", "--out", "none")
+    assert "column 0 is unlike the rest (whole numbers up to 9, where no other value is above 1)" in advice
+    assert "leave it out with --drop-columns 0; if it is data like the rest, give --threshold." in advice
+    assert left_behind() == []
+    config = tomllib.loads((labelled / "run/config.toml").read_text())
+    assert (config["drop_columns"], config["visible"], config["image"]) == (["label"], 16, [4, 4])
+    assert 0.4 < config["threshold"] < 0.6
+    # new cases come with the label, without it, and, where it has no name, by its place
+    codes = []
+    for arguments in ((table,), (labelled / "pixels.csv",), (bare, "--drop-columns", "0")):
+        run("encode", labelled / "run", "--data", *arguments, "--out", "codes.npz")
+        codes.append(np.load("codes.npz")["h1"])
+        run("evaluate", labelled / "run", "--data", *arguments)
+    np.testing.assert_array_equal(codes[0], codes[1])
+    np.testing.assert_array_equal(codes[0], codes[2])
+    assert "has no column 'label' to drop; its columns have no names" in refused_after(
+        capsys, "encode", labelled / "run", "--data", bare
+    )
+
+
+def test_what_encode_and_evaluate_advise_they_understand(trained, labelled, capsys):
+    grey = np.random.default_rng(0).random((11, 64))
+    np.save("grey.npy", grey)
+    for command in ("encode", "evaluate"):
+        advice = refused_after(capsys, command, trained, "--data", "grey.npy")
+        assert "say how to make them binary with --binarize threshold or --binarize stochastic" in advice
+        run(command, trained, "--data", "grey.npy", "--binarize", "threshold", "--threshold", "0.5")
+        run(command, trained, "--data", "grey.npy", "--binarize", "stochastic")
+        assert "--threshold needs --binarize threshold" in refused_after(
+            capsys, command, trained, "--data", "grey.npy", "--threshold", "0.5"
+        )
+    np.save("bits.npy", grey >= 0.5)
+    run("encode", trained, "--data", "bits.npy", "--out", "one.npz")
+    run("encode", trained, "--data", "grey.npy", "--binarize", "threshold", "--threshold", "0.5", "--out", "two.npz")
+    np.testing.assert_array_equal(np.load("one.npz")["h1"], np.load("two.npz")["h1"])
+    assert "--binarize is for the cases of a file; give it with --data." in refused_after(
+        capsys, "evaluate", trained, "--binarize", "threshold"
+    )
+    # another threshold than in training
+    run("encode", labelled / "run", "--data", labelled / "pixels.csv", "--threshold", "0.9", "--out", "three.npz")
+
+
 def refused_after(capsys, *arguments):
     capsys.readouterr()
     return refused(capsys, *arguments)

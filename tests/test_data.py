@@ -253,6 +253,104 @@ def test_grey_levels_are_binarized_anew_at_every_draw_and_once_for_the_test():
     np.testing.assert_allclose(data.train.mean(), [0, 0.2, 1])
 
 
+PIXELS = np.random.default_rng(1).random((40, 16)).round(3)
+LABELS = np.random.default_rng(2).integers(0, 10, 40)
+
+
+@pytest.mark.parametrize(
+    ("column", "place", "scale", "why"),
+    [
+        (LABELS, 0, 1, "whole numbers up to 9, where no other value is above"),
+        (LABELS, 16, 1, "whole numbers up to 9, where no other value is above"),
+        (LABELS, 0, 255, "beside a square of 16"),  # as in the usual tables of MNIST, but smaller
+        (np.arange(40), 0, 255, "it counts the cases"),
+        (np.arange(1, 41), 16, 255, "it counts the cases"),
+    ],
+)
+def test_a_label_or_an_index_is_noticed(column, place, scale, why, caplog):
+    table = np.insert(np.ceil(PIXELS * scale) if scale > 1 else PIXELS, place, column, axis=1)
+    for binarize, name in (("threshold", "threshold"), ("stochastic", "white")):
+        with pytest.raises(UsageError, match=rf'{why}.*`drop_columns="{place}"`; if it is data .* give `{name}`'):
+            load(table, binarize=binarize)
+    with pytest.raises(UsageError, match=why):
+        load(table)
+    dropped = load(table, binarize="threshold", drop_columns=place)
+    assert dropped.train.shape == (36, 16)
+    assert dropped.image == (4, 4)
+    assert load(table, binarize="threshold", threshold=scale / 2).train.shape == (36, 17)  # it is data, the user says
+    assert f"column {place} is unlike the rest" in caplog.text
+
+
+def test_a_label_beside_bits_is_told_from_grey_levels():
+    table = np.column_stack([bits(), np.arange(30) % 7])
+    with pytest.raises(UsageError, match=r'column 16 is unlike the rest .*`drop_columns="16"`; the others are 0 and 1'):
+        load(table)
+    np.testing.assert_array_equal(load(table, drop_columns=-1).train, load(bits()).train)
+
+
+@pytest.mark.parametrize("scale", [1, 255, 7.5])
+def test_pictures_and_answers_are_not_taken_for_labels(scale):
+    """Nor are answers from 1 to 5 to 17 questions, a square and one."""
+    assert load(PIXELS * scale, binarize="threshold").train.shape == (36, 16)
+    answers = np.random.default_rng(0).integers(1, 6, (200, 17))
+    assert load(answers, binarize="threshold").train.shape == (180, 17)
+
+
+def test_columns_are_dropped_by_name_or_place_from_tables_and_frames():
+    frame = pandas.DataFrame(bits(), columns=[f"v{i}" for i in range(16)])
+    frame.insert(0, "kind", ["cat", "dog"] * 15)
+    frame.insert(3, "weight", frame["v0"] * 0.5)
+    frame.to_csv("plain.csv", index=False)
+    frame.to_csv("with_index.csv")
+    frame.to_csv("tabs.tsv", index=False, sep="\t")
+    expected = load(bits()).train
+    for source, drop in (
+        (frame, ("kind", "weight")),
+        (frame, (0, 3)),
+        ("plain.csv", ("weight", "kind")),
+        ("plain.csv", ("0", "3")),
+        ("with_index.csv", ("0", "kind", "weight")),
+        ("tabs.tsv", ("kind", "-15")),
+    ):
+        np.testing.assert_array_equal(load(source, drop_columns=drop).train, expected)
+    np.save("array.npy", np.column_stack([bits(), bits()[:, 0] / 2]))
+    np.testing.assert_array_equal(load("array.npy", drop_columns=["-1"]).train, expected)
+    np.savetxt("spaces.amat", np.column_stack([bits()[:, 0] / 2, bits()]))
+    np.testing.assert_array_equal(load("spaces.amat", drop_columns=["0"]).train, expected)
+    # a frame without names counts its columns, and that is a header
+    pandas.DataFrame(bits()).to_csv("counted.csv", index=False)
+    np.testing.assert_array_equal(load("counted.csv").train, expected)
+    for source, drop, message in (
+        ("plain.csv", (), "could not convert string 'cat' .* drop it by `drop_columns`"),
+        (frame, (), "The column 'kind' of the data does not hold numbers.*`drop_columns=\"kind\"`"),
+        ("plain.csv", ("kinds",), "no column 'kinds' to drop; its columns are kind, v0, v1, weight, v2"),
+        ("plain.csv", ("18",), "no column 18 to drop; it has 18, the first is 0"),
+        ("array.npy", ("label",), "its columns have no names, only places from 0"),
+        ("array.npy", tuple(map(str, range(17))), "leaves nothing of the 17 columns"),
+        ("digits", ("0",), "The columns of the data set 'digits' are fixed"),
+        (scipy.sparse.csr_array(bits()), ("0",), "there are no columns to drop"),
+        (iter(bits()), ("0",), "A stream's columns cannot be dropped"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            load(source, drop_columns=drop)
+    Path("ragged.csv").write_text("label,a,b\n1,0,1\n1,0\n")
+    with pytest.raises(UsageError, match="line 3 has 2 columns, not 3"):
+        load("ragged.csv", drop_columns="label")
+
+
+def test_a_threshold_that_leaves_nothing_to_learn_is_refused(caplog):
+    grey = np.random.default_rng(0).random((50, 40))
+    grey[:, 20] *= 1000
+    with pytest.raises(
+        UsageError, match=r"With a threshold of [45]\d\d.*, 39 of the 40 variables of The data are the same"
+    ):
+        load(grey, binarize="threshold")
+    load(grey, binarize="threshold", threshold=400.0)  # as asked, but it is said
+    assert "39 of the 40 variables of The data are the same in every case" in caplog.text
+    with pytest.raises(UsageError, match="40 of the 40 variables"):
+        load(grey, binarize="threshold", threshold=2000.0)
+
+
 def test_independent_variables_at_their_training_means():
     train, test = bits(20, 3), bits(7, 3)
     train[:, 2] = 0  # never on in training, on in the test

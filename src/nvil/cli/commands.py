@@ -288,6 +288,10 @@ def evaluate(
     samples: int = 10,
     seed: int = 0,
     data: Path | None = None,
+    binarize: str | None = None,
+    threshold: float | None = None,
+    white: float | None = None,
+    drop_columns: tuple[str, ...] | None = None,
     json: bool = False,
 ) -> None:
     """Estimate the bound of a trained model.
@@ -300,6 +304,10 @@ def evaluate(
         samples: From the inference network, for every case.
         seed: Of these samples.
         data: A file of other cases, instead of a split.
+        binarize: How grey levels in that file become binary: threshold or stochastic; by default as in training.
+        threshold: On from this value up; by default as in training.
+        white: For stochastic: the value that is certainly on; by default as in training.
+        drop_columns: Columns of that file that are not data, by name or place; by default as in training.
         json: One JSON object on standard output.
 
     """
@@ -308,7 +316,10 @@ def evaluate(
 
     opened = Run.open(run)
     pair = opened.load_best()
-    cases, where = (opened.split(split), split) if data is None else (cases_of(opened, data), str(data))
+    how = {"binarize": binarize, "threshold": threshold, "white": white, "drop_columns": drop_columns}
+    if data is None and (given := [name for name, value in how.items() if value is not None]):
+        raise UsageError(f"`{given[0]}` is for the cases of a file; give it with `data`.")
+    cases, where = (opened.split(split), split) if data is None else (cases_of(opened, data, **how), str(data))
     more: dict[str, Any] = {}
     if opened.documents:
         documents = evaluation.evaluate_documents(pair, cases, samples=samples, seed=seed)
@@ -384,6 +395,10 @@ def encode(
     samples: int = 10,
     binary: bool = False,
     seed: int = 0,
+    binarize: str | None = None,
+    threshold: float | None = None,
+    white: float | None = None,
+    drop_columns: tuple[str, ...] | None = None,
 ) -> None:
     """Encode cases with the inference network.
 
@@ -397,6 +412,10 @@ def encode(
         samples: To average over; 1 is exact for the first layer of a factorial inference network.
         binary: Round to binary codes instead (on where the probability is at least one half).
         seed: Of these samples.
+        binarize: How grey levels become binary: threshold or stochastic; by default as in training.
+        threshold: On from this value up; by default as in training.
+        white: For stochastic: the value that is certainly on; by default as in training.
+        drop_columns: Columns of the file that are not data, by name or place; by default as in training.
 
     """
     import numpy as np
@@ -409,7 +428,7 @@ def encode(
         raise UsageError(f"`samples` must be at least 1, got {samples}.")
     opened = Run.open(run)
     pair = opened.load_best()
-    cases = cases_of(opened, data)
+    cases = cases_of(opened, data, binarize=binarize, threshold=threshold, white=white, drop_columns=drop_columns)
     output_file(out, (".npz",))
     codes = nvil.encode(pair, cases, samples=samples, seed=seed)
     if binary:
@@ -581,13 +600,19 @@ def standard_error(result: "Evaluation") -> str:
     return "" if result.bound_se is None else f", standard error {result.bound_se:.2f}"
 
 
-def cases_of(run: "Run", path: Path) -> "Cases":
-    """The cases of a file, made binary as the run's own data was."""
+def cases_of(run: "Run", path: Path, **how: Any) -> "Cases":
+    """The cases of a file, made binary as the run's own data was, but for what is said of `how`."""
     from nvil.data.loading import load_cases
 
     assert run.config is not None
     kind = "counts" if run.documents else "binary"
-    return load_cases(path, run.config.choices(), visible=run.facts.visible, kind=kind, vocabulary=run.vocabulary)
+    given = {name: value for name, value in how.items() if value is not None}
+    choices = run.config.choices()
+    if given.get("binarize", choices.binarize) != choices.binarize:  # and so what it rests on
+        choices = dataclasses.replace(choices, threshold=None, white=None)
+    choices = dataclasses.replace(choices, **given)
+    choices.checked()
+    return load_cases(path, choices, visible=run.facts.visible, kind=kind, vocabulary=run.vocabulary)
 
 
 def sparse_parts(counts: Any) -> dict[str, Any]:

@@ -21,6 +21,8 @@ class Choices:
       documents up, else 1.
     - `vocabulary`: of text, a file with the words to count, one per line, instead.
     - `first_index`: of svmlight files, 1 or 0.
+    - `drop_columns`: of tables and arrays, columns that are not data, such as a label: each by its name in the header
+      or by its place, from 0 (-1 is the last).
     - `columns`: of a stream of `column:count` lines, how many columns there are.
     """
 
@@ -33,6 +35,7 @@ class Choices:
     max_df: float | None = None
     vocabulary: str | None = None
     first_index: int = 1
+    drop_columns: tuple[str, ...] = ()
     columns: int | None = None
 
     def checked(self) -> "Choices":

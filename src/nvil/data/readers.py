@@ -22,6 +22,7 @@ import scipy.sparse
 
 from nvil.data import text
 from nvil.data.choices import Choices
+from nvil.data.columns import kept_columns
 from nvil.data.sparse import SparseRows, sparse_rows
 from nvil.errors import UsageError
 
@@ -35,6 +36,8 @@ class Contents:
     note: str = ""
     decided: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Choices that were left open, as the reader made them."""
+    names: tuple[str, ...] | None = None
+    """Of the columns, where a header has them."""
 
 
 FORMATS = (
@@ -57,10 +60,11 @@ def read(
     if not path.exists():
         raise UsageError(f"There is no file {path}.")
     reader = _reader(path)
+    choices = choices or Choices()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of libraries, about files that are odd but can be read
-            contents = reader(path, choices or Choices(), width, vocabulary)
+            contents = reader(path, choices, width, vocabulary)
     except UsageError:
         raise
     except (MemoryError, OverflowError) as error:
@@ -71,6 +75,8 @@ def read(
         name: checked_rows(rows, path if name == "all" else f"{path} ({name})")
         for name, rows in contents.splits.items()
     }
+    if choices.drop_columns and reader not in (_read_csv, _read_amat):  # these leave them out while reading
+        splits = {name: without_columns(rows, choices.drop_columns, path, width) for name, rows in splits.items()}
     widths = {rows.shape[1] for rows in splits.values()}
     if len(widths) > 1:
         raise UsageError(f"The arrays of {path} have different numbers of columns: {sorted(widths)}.")
@@ -132,6 +138,16 @@ def checked_rows(rows: Any, where: Path | str) -> Any:
     if rows.size == 0:
         raise UsageError(f"{where} is empty: its shape is {rows.shape}.")
     return rows.reshape(len(rows), -1)
+
+
+def without_columns(rows: Any, drop: tuple[str, ...], where: Any, width: int | None = None) -> Any:
+    """A table without some of its columns."""
+    if isinstance(rows, SparseRows):
+        raise UsageError(
+            f"{where} is not a table of numbers, so there are no columns to drop; leave `drop_columns` out."
+        )
+    kept = kept_columns(rows.shape[1], None, drop, where, width)
+    return rows if kept is None else rows[:, kept]
 
 
 @contextlib.contextmanager
@@ -220,15 +236,15 @@ def _sparse(arrays: Any, prefix: str, shape: tuple[int, ...]) -> Any:
     return matrix
 
 
-def _read_csv(path: Path, *_: Any) -> Contents:
-    return _read_table(path, "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ",")
+def _read_csv(path: Path, choices: Choices, width: int | None, _: Any) -> Contents:
+    delimiter = "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
+    return _read_table(path, delimiter, choices.drop_columns, width)
 
 
-def _read_amat(path: Path, *_: Any) -> Contents:
+def _read_amat(path: Path, choices: Choices, width: int | None, _: Any) -> Contents:
     """Numbers with spaces between them, one case per line."""
-    content = _whole(path)
-    bits = _plain_bits(content)
-    return _read_table(path, None) if bits is None else Contents({"all": bits})
+    bits = None if choices.drop_columns else _plain_bits(_whole(path))
+    return _read_table(path, None, choices.drop_columns, width) if bits is None else Contents({"all": bits})
 
 
 def _plain_bits(content: bytes) -> np.ndarray | None:
@@ -243,26 +259,48 @@ def _plain_bits(content: bytes) -> np.ndarray | None:
     return bits
 
 
-def _read_table(path: Path, delimiter: str | None) -> Contents:
+def _read_table(path: Path, delimiter: str | None, drop: tuple[str, ...], width: int | None) -> Contents:
     with opened(path) as file:
         lines = (line.decode("utf-8-sig" if i == 0 else "utf-8") for i, line in enumerate(file))
         blank, first = next(((i, line) for i, line in enumerate(lines) if line.strip()), (0, ""))
     if not first:
         raise UsageError(f"{path} is empty.")
-    try:
-        [float(cell) for cell in first.split(delimiter)]
-        header = blank
-    except ValueError:
-        header = blank + 1
+    cells = [cell.strip().strip("\"'") for cell in first.rstrip("\r\n").split(delimiter)]
+    # The header of a frame without names counts its columns.
+    header = not all(map(_is_number, cells)) or (len(cells) > 4 and cells == [str(i) for i in range(len(cells))])
+    names = tuple(cell or f"Unnamed: {i}" for i, cell in enumerate(cells)) if header else None
+    kept = kept_columns(len(cells), names, drop, path, width)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a header and nothing else is a warning to NumPy
         try:
-            with opened(path) as file:
-                lines = io.TextIOWrapper(file, encoding="utf-8-sig")
-                table = np.loadtxt(lines, delimiter=delimiter, skiprows=header, ndmin=2, comments=None)
+            with opened(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as whole:
+                # Where some are left out, NumPy no longer looks how many columns there are.
+                lines = whole if kept is None else _of_width(whole, len(cells), delimiter)
+                table = np.loadtxt(
+                    lines, delimiter=delimiter, skiprows=blank + header, ndmin=2, comments=None, usecols=kept
+                )
         except UserWarning as error:
             raise ValueError("there is nothing below its header") from error
-    return Contents({"all": table})
+        except ValueError as error:
+            if "could not convert" not in str(error):
+                raise
+            raise ValueError(f"{one_line(error)}, and if that column is not data, drop it by `drop_columns`") from error
+    return Contents({"all": table}, names=names if names is None or kept is None else tuple(names[i] for i in kept))
+
+
+def _of_width(lines: Iterator[str], width: int, delimiter: str | None) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        if line.strip() and (found := len(line.split(delimiter))) != width:
+            raise ValueError(f"line {number} has {found} columns, not {width}")
+        yield line
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}

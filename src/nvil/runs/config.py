@@ -138,6 +138,12 @@ class Config:
     )
     vocabulary: str | None = option(None, "data", "Of text: a file with the words to count, one per line, instead.")
     first_index: int = option(Choices.first_index, "data", "Of svmlight files: the index of the first column, 1 or 0.")
+    drop_columns: tuple[str, ...] = option(
+        (),
+        "data",
+        "Of tables: columns that are not data, such as a label, by their names in the header or places from 0 (-1 is "
+        "the last).",
+    )
     columns: int | None = option(None, "data", "Of a stream of column:count lines: how many columns there are.")
 
     validation: int | None = option(
