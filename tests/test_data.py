@@ -16,6 +16,7 @@ import scipy.io
 import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from sklearn.datasets import dump_svmlight_file
 
 import nvil
@@ -430,6 +431,108 @@ def test_folders_archives_and_lines_of_text(tmp_path):
     Path("nothing").mkdir()
     with pytest.raises(UsageError, match="holds no words"):
         load("nothing")
+
+
+def save_pictures(folder, arrays, **options):
+    for name, array in arrays.items():
+        path = Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(array).save(path, **options)
+
+
+def grey_pictures(count=12, shape=(5, 4)):
+    return np.random.default_rng(0).integers(0, 256, (count, *shape)).astype(np.uint8)
+
+
+def test_a_folder_of_pictures_is_grey_levels():
+    pictures = grey_pictures()
+    names = [f"{'ab'[i % 2]}/{i:02}.{'PNG' if i % 3 else 'png'}" for i in range(12)]  # folders of classes
+    save_pictures("pictures", dict(zip(names, pictures, strict=True)))
+    Path("pictures/.DS_Store").write_bytes(b"\0")
+    (rows,) = read(Path("pictures")).splits.values()
+    np.testing.assert_array_equal(rows, pictures[np.argsort(names)].reshape(12, 20))
+    data = load("pictures", binarize="stochastic")
+    assert (data.train.shape, data.test.shape, data.image, data.choices.white) == ((11, 20), (1, 20), (5, 4), 255)
+    with pytest.raises(UsageError, match='`binarize="threshold"` or `binarize="stochastic"`'):
+        load("pictures")
+    cases = load_cases("pictures", data.choices, visible=20, kind="binary")
+    assert cases.shape == (12, 20)
+    # splits by folder, as texts have them
+    save_pictures("split", {f"{'test' if i < 3 else 'train'}/{i}.png": picture for i, picture in enumerate(pictures)})
+    data = load("split", binarize="threshold")
+    np.testing.assert_array_equal(data.test, pictures[:3].reshape(3, 20) >= data.choices.threshold)
+    # colours become grey, what is transparent white, and JPEG is near enough
+    colour = np.zeros((2, 5, 4, 4), np.uint8)
+    colour[1, :, :, :3], colour[1, :, :, 3] = 100, 255
+    save_pictures("colour", {"0.png": colour[0], "1.png": colour[1]})
+    np.testing.assert_array_equal(all_of("colour"), np.repeat([[255], [100]], 20, axis=1))
+    smooth = np.add.outer(np.arange(8), np.arange(8)).astype(np.uint8) * 9
+    save_pictures("jpeg", {"a.jpg": smooth, "b.JPEG": smooth}, quality=95)
+    np.testing.assert_allclose(all_of("jpeg")[0], smooth.ravel(), atol=5)
+
+
+def test_what_does_not_belong_in_a_folder_is_named():
+    pictures = grey_pictures()
+    save_pictures("sizes", {"0.png": pictures[0], "1.png": pictures[1], "2.png": pictures[2].T, "3.png": pictures[3].T})
+    save_pictures("mixed", {f"{i}.png": picture for i, picture in enumerate(pictures)})
+    Path("mixed/notes.txt").write_text("not a picture")
+    save_pictures("deep", {"0.png": pictures[0].astype(np.uint16) * 256})
+    save_pictures("damaged", {"0.png": pictures[0], "1.png": pictures[1]})
+    Path("damaged/1.png").write_bytes(Path("damaged/1.png").read_bytes()[:60])
+    write_texts("lies", {"0.png": b"no picture"})
+    write_texts("texts", {**TEXTS, "train/a/logo.bin": b"\x7fELF\x01\0\0", "train/a/z.pdf": b"%PDF-1.4"})
+    write_texts("packed", {**TEXTS, "train/a/0.gz": gzip.compress(b"a text")})
+    write_texts("tables", {"a.txt": "some text", "b.csv": "0,1\n"})
+    save_pictures("few", {"0.png": pictures[0]})
+    write_texts("few", TEXTS)
+    with tarfile.open("few.tar.gz", "w:gz") as archive:
+        archive.add("few", "few")
+    Path("binary.txt").write_bytes(b"one line\nanother\0line\n")
+    for source, message in {
+        "sizes": r"sizes/2.png is a picture of 5x4, and sizes/0.png of 4x5; all must be of one size",
+        "mixed": r"mixed/notes.txt is not a picture",
+        "deep": r"deep/0.png has more than 8 bits per pixel",
+        "damaged": r"The picture damaged/1.png cannot be read",
+        "lies": r"The picture lies/0.png cannot be read",
+        "texts": r"texts/train/a/logo.bin is not text",
+        "packed": r"packed/train/a/0.gz is not text",
+        "tables": r"tables/b.csv is a file of data, not a text among texts",
+        "few": r"few/0.png is not text",
+        "few.tar.gz": r"few.tar.gz, few/0.png is not text",
+        "binary.txt": r"binary.txt is not text",
+    }.items():
+        with pytest.raises(UsageError, match=message):
+            load(source, binarize="threshold" if source in ("sizes", "mixed", "deep", "damaged", "lies") else None)
+
+
+def test_a_folder_of_idx_files_is_pictures_with_their_test_set():
+    pictures = grey_pictures(20)
+    Path("raw").mkdir()
+    write_idx("raw/train-images-idx3-ubyte", pictures[:15])
+    write_idx("raw/train-images-idx3-ubyte.gz", pictures[:15])  # torchvision leaves both
+    write_idx("raw/train-labels-idx1-ubyte.gz", np.arange(15))
+    Path("raw/README.md").write_text("of where it is from")
+    contents = read(Path("raw"))
+    assert {name: rows.shape for name, rows in contents.splits.items()} == {"all": (15, 20)}
+    write_idx("raw/t10k-images-idx3-ubyte.gz", pictures[15:])
+    write_idx("raw/t10k-labels-idx1-ubyte.gz", np.arange(5))
+    data = load("raw", binarize="threshold")
+    assert (data.train.shape, data.test.shape, data.image) == ((15, 20), (5, 20), (5, 4))
+    np.testing.assert_array_equal(data.test, pictures[15:].reshape(5, 20) >= data.choices.threshold)
+    write_idx("raw/more-images-idx3-ubyte", pictures)
+    with pytest.raises(
+        UsageError, match=r"raw must hold the idx file of one set .* it holds more-images-idx3-ubyte, t10k"
+    ):
+        load("raw", binarize="threshold")
+
+
+@needs_shared
+def test_a_folder_with_the_raw_digits_of_mnist():
+    Path("mnist").mkdir()
+    for name in ("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"):
+        Path("mnist", name).symlink_to(SHARED / name)
+    data = load("mnist/", binarize="threshold")
+    assert (data.train.shape, data.test.shape, data.image) == ((60_000, 784), (10_000, 784), (28, 28))
 
 
 def test_the_words_of_text_are_those_that_tell_documents_apart():

@@ -192,7 +192,7 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         test=plain(as_rows(test).fixed(0)),
         kind=kind,
         validation=plain(as_rows(ready["validation"]).fixed(1)) if "validation" in ready else None,
-        image=None if kind == "counts" or isinstance(train, SparseRows) else _square(train.shape[1]),
+        image=None if kind == "counts" or isinstance(train, SparseRows) else contents.image or _square(train.shape[1]),
         choices=dataclasses.replace(
             choices, values=kind, binarize=choices.binarize or "none", stop_words=choices.stop_words or "none"
         ),

@@ -23,6 +23,17 @@ import scipy.sparse
 from nvil.data import text
 from nvil.data.choices import Choices
 from nvil.data.columns import kept_columns
+from nvil.data.folders import (
+    PICTURES,
+    checked_text,
+    files_in,
+    idx_pair,
+    is_idx,
+    read_pictures,
+    split_of,
+    splits_of,
+    texts,
+)
 from nvil.data.sparse import SparseRows, sparse_rows
 from nvil.errors import UsageError
 
@@ -38,11 +49,13 @@ class Contents:
     """Choices that were left open, as the reader made them."""
     names: tuple[str, ...] | None = None
     """Of the columns, where a header has them."""
+    image: tuple[int, int] | None = None
+    """(height, width), where the file says that cases are pictures."""
 
 
 FORMATS = (
     ".npy, .npz, .csv, .tsv, .amat, idx, .svm or .svmlight, .mtx, docword.*.txt, .txt (one document per line), .tar of "
-    "texts (all but .npz also with .gz), or a folder of texts"
+    "texts (all but .npz also with .gz), or a folder of texts, of pictures (.png, .jpg) or of idx files"
 )
 
 
@@ -108,12 +121,12 @@ READ_ERRORS = (
 
 def _reader(path: Path) -> Callable[..., Contents]:
     if path.is_dir():
-        return _read_matrix_folder if (path / "offsets.npy").exists() else _read_text_folder
+        return _read_matrix_folder if (path / "offsets.npy").exists() else _read_folder
     name = path.name.lower()
     if re.search(r"\.(tar|tgz)(\.gz|\.bz2|\.xz)?$", name):
         return _read_text_archive
     plain = name.removesuffix(".gz")
-    if re.search(r"[.-]idx\d?(-ubyte)?$", plain):
+    if is_idx(plain):
         return _read_idx
     if plain.startswith("docword") and plain.endswith(".txt"):
         return _read_bag_of_words
@@ -319,9 +332,8 @@ def _read_idx(path: Path, *_: Any) -> Contents:
     promised = header + dtype.itemsize * int(np.prod([1, *shape], dtype=object))
     if len(content) != promised:
         raise ValueError(f"its header promises {promised} bytes and it has {len(content)}")
-    return Contents(
-        {"all": np.frombuffer(content, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))}
-    )
+    values = np.frombuffer(content, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))
+    return Contents({"all": values}, image=(shape[1], shape[2]) if len(shape) == 3 else None)
 
 
 def _read_svmlight(path: Path, choices: Choices, width: int | None, _: Any) -> Contents:
@@ -437,30 +449,47 @@ def _read_lines(path: Path, choices: Choices, _: Any, vocabulary: tuple[str, ...
 
     def documents() -> Iterator[bytes]:
         with opened(path) as file:
-            yield from file
+            yield from (checked_text(line, path) for line in file)
 
     return _counted({"all": documents}, path, choices, vocabulary)
 
 
-def _read_text_folder(path: Path, choices: Choices, _: Any, vocabulary: tuple[str, ...] | None) -> Contents:
-    """One file per document; folders named train and test are the two splits."""
-    files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
-
-    def documents(which: str) -> Iterator[bytes]:
-        return (file.read_bytes() for file in files if which in ("all", _split_of(file.relative_to(path).as_posix())))
-
-    splits = {_split_of(file.relative_to(path).as_posix()) for file in files}
-    return _counted(_by_split(splits, documents), path, choices, vocabulary)
+def _read_folder(path: Path, choices: Choices, width: int | None, vocabulary: tuple[str, ...] | None) -> Contents:
+    """Pictures, idx files, or texts, one document per file; folders named train and test are the two splits."""
+    files = files_in(path)
+    idx = [file for file in files if is_idx(file.name)]
+    if idx:
+        parts = {split: _read_idx(file) for split, file in idx_pair(idx, path).items()}
+        image = next(iter(parts.values())).image
+        return Contents({split: part.splits["all"] for split, part in parts.items()}, image=image)
+    names = {file: file.relative_to(path).as_posix() for file in files}
+    splits = splits_of(names.values())
+    pictures = [file for file in files if file.suffix.lower() in PICTURES]
+    if 2 * len(pictures) > len(files):
+        if odd := next((file for file in files if file not in pictures), None):
+            raise UsageError(f"{odd} is not a picture (.png or .jpg) as the others in {path} are; move it elsewhere.")
+        by_split = {split: [file for file in files if split in ("all", split_of(names[file]))] for split in splits}
+        cases, image = read_pictures(by_split, physical_memory())
+        return Contents(cases, image=image)
+    for file in files:
+        if file.suffix.lower() != ".txt" and Path(file.name.lower().removesuffix(".gz")).suffix in READERS:
+            raise UsageError(f"{file} is a file of data, not a text among texts; give the file itself.")
+    return _counted(
+        {split: lambda split=split: texts(files, path, split) for split in splits}, path, choices, vocabulary
+    )
 
 
 def _read_text_archive(path: Path, choices: Choices, _: Any, vocabulary: tuple[str, ...] | None) -> Contents:
-    """The same in a .tar archive, which is read and never unpacked."""
+    """Texts in a .tar archive, which is read and never unpacked."""
 
     def documents(which: str) -> Iterator[bytes]:
-        return (content for name, content in members(path) if which in ("all", _split_of(name)))
+        with contextlib.closing(members(path)) as every:
+            for name, content in every:
+                if which in ("all", split_of(name)):
+                    yield checked_text(content, f"{path}, {name}")
 
-    splits = {_split_of(name) for name, _ in members(path)}
-    return _counted(_by_split(splits, documents), path, choices, vocabulary)
+    splits = splits_of(name for name, _ in members(path))
+    return _counted({split: lambda split=split: documents(split) for split in splits}, path, choices, vocabulary)
 
 
 def members(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -473,22 +502,6 @@ def members(path: Path) -> Iterator[tuple[str, bytes]]:
                 if member.size > physical_memory() // 2:
                     raise MemoryError
                 yield member.name.removeprefix("./"), file.read()
-
-
-def _split_of(name: str) -> str:
-    """Which split a file belongs to, by the folders it is in: .../train/..., .../20news-bydate-test/..."""
-    for part in name.lower().split("/")[:-1]:
-        if found := re.search(r"(?:^|[-_.])(train|test)(?:ing)?$", part):
-            return found[1]
-    return "all"
-
-
-def _by_split(
-    splits: set[str], documents: Callable[[str], Iterator[bytes]]
-) -> dict[str, Callable[[], Iterator[bytes]]]:
-    if splits == {"train", "test"}:
-        return {"train": lambda: documents("train"), "test": lambda: documents("test")}
-    return {"all": lambda: documents("all")}
 
 
 def _counted(

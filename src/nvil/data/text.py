@@ -71,7 +71,9 @@ def count(
     if vocabulary is None:
         counter = CountVectorizer(**settings)
         try:
-            every = scipy.sparse.csr_array(counter.fit_transform(decoded(first)))
+            every: Any = scipy.sparse.csr_array(counter.fit_transform(decoded(first)))
+        except UsageError:
+            raise
         except ValueError as error:  # "empty vocabulary"
             raise UsageError(f"{where} holds no words to count.") from error
         names = counter.get_feature_names_out()
