@@ -83,7 +83,9 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
 def _table(source: Any, choices: Choices, width: int | None = None) -> tuple[Any, tuple[str, ...] | None]:
     """What someone holds in Python as rows of numbers, and the names of its columns where it has any."""
     where = "The data"
-    names = tuple(map(str, source.columns)) if hasattr(source, "iloc") and hasattr(source, "columns") else None
+    if hasattr(source, "iloc") and not hasattr(source, "columns"):
+        raise UsageError(f"The data must have one case per row, got a series of shape {source.shape}.")
+    names = tuple(map(str, source.columns)) if hasattr(source, "iloc") else None
     if names is None:
         rows = plain(as_rows(source))
         if len(rows.shape) != 2 or 0 in rows.shape:
@@ -95,6 +97,8 @@ def _table(source: Any, choices: Choices, width: int | None = None) -> tuple[Any
     names = names if kept is None else tuple(names[i] for i in kept)
     for place, name in enumerate(names):
         try:
+            if getattr(frame.dtypes.iloc[place], "kind", None) == "c":
+                raise TypeError("complex numbers")
             frame.iloc[:, [place]].to_numpy(float, na_value=math.nan)
         except (ValueError, TypeError) as error:
             raise UsageError(

@@ -112,12 +112,17 @@ class Stream:
     def _checked(self, cases: Iterable[Any]) -> Iterator[np.ndarray]:
         for case in cases:
             self._number += 1
-            dense = case.toarray() if scipy.sparse.issparse(case) else np.asarray(case)
+            try:
+                dense = case.toarray() if scipy.sparse.issparse(case) else np.asarray(case)
+            except (ValueError, TypeError) as error:
+                raise UsageError(f"Case {self._number} of the stream is not a row of numbers.") from error
             if dense.dtype.kind not in "biuf":
                 raise UsageError(f"Case {self._number} of the stream holds {dense.dtype} values; numbers are needed.")
             row = dense.ravel()
+            if not len(row):
+                raise UsageError(f"Case {self._number} of the stream has no values.")
             self._width = len(row) if self._width is None else self._width
-            if len(row) != self._width or not len(row):
+            if len(row) != self._width:
                 raise UsageError(
                     f"Case {self._number} of the stream has {len(row)} values, not {self._width} as before."
                 )
