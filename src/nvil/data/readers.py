@@ -13,7 +13,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -492,7 +492,7 @@ def _read_text_archive(path: Path, choices: Choices, _: Any, vocabulary: tuple[s
     return _counted({split: lambda split=split: documents(split) for split in splits}, path, choices, vocabulary)
 
 
-def members(path: Path) -> Iterator[tuple[str, bytes]]:
+def members(path: Path) -> Generator[tuple[str, bytes], None, None]:
     """The files in a .tar archive, in memory one after another: `(name, content)`."""
     with tarfile.open(path) as archive:
         for member in archive:

@@ -30,7 +30,7 @@ def kind_of(contents: Contents, where: Any, choices: Choices) -> Kind:
     parts = list(contents.splits.values())
     if not any(isinstance(part, SparseRows) for part in parts):
         for part in parts:
-            _check_dense(part, where, contents.names)
+            _check_dense(part, where, contents.names, pictures=contents.image is not None)
         return "binary"
     if all(np.all((part.values == 0) | (part.values == 1)) for part in parts):
         raise UsageError(
@@ -114,14 +114,14 @@ def _check_finite(rows: np.ndarray, where: Any) -> None:
         raise UsageError(f"{where} has a value that is not a finite number, at row {row}, column {column} (from 0).")
 
 
-def _check_dense(rows: np.ndarray, where: Any, names: tuple[str, ...] | None = None) -> None:
+def _check_dense(rows: np.ndarray, where: Any, names: tuple[str, ...] | None = None, *, pictures: bool = False) -> None:
     """Refuse values other than 0 and 1, with a hint at what they may be."""
     _check_finite(rows, where)
     outside = (rows != 0) & (rows != 1)
     if not np.any(outside):
         return
     row, column = np.argwhere(outside)[0]
-    whole = rows.min() >= 0 and np.array_equal(rows, np.round(rows))
+    whole = not pictures and rows.min() >= 0 and np.array_equal(rows, np.round(rows))
     first = f"{where} has values other than 0 and 1, first {rows[row, column]:g} at row {row}, column {column} (from 0)"
     if (odd := odd_column(rows, names)) is not None:
         others = (
