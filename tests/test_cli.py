@@ -1,9 +1,11 @@
 """The command line as people use it: in a folder of their own, with their own mistakes."""
 
+import ast
 import dataclasses
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import pytest
 
 import nvil
 import nvil.report
-from nvil.cli import main
+from nvil.cli import commands, main
 from nvil.data import load
 from nvil.runs import Config, Run
 from processes import plain_page
@@ -71,7 +73,13 @@ def test_train_ends_with_a_bound_a_picture_and_the_next_command(capsys):
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     out, err = done.stdout, done.stderr
     labels = [line.split("  ")[0] for line in out.splitlines()]
-    assert labels == ["best factorial model", "test bound", "samples", "report", "next"]
+    assert labels == ["best factorial model", "test bound", "no better than", "samples", "report", "next"]
+    digits = load("digits")
+    means = nvil.data.independent_bound(digits.train, digits.test)
+    assert (
+        f"independent variables at their training means ({means:.2f}): the latents have learned nothing of use" in out
+    )
+    assert "try more --updates, a --learning-rate below 0.003, or fewer --hidden units" in out
     assert "best factorial model    -25.20" in out
     assert "samples               run/samples.png" in out
     assert "report                run/report.html" in out
@@ -194,6 +202,71 @@ def test_files_of_ones_own(capsys):
     assert "samples.png" not in out  # five variables are no picture
     run("sample", "one", "--out", "x.npz")
     assert "not pictures" in refused_after(capsys, "sample", "one", "--out", "x.png")
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory):
+    """Grey pictures with a label before them, as the usual tables of digits have it, and a run on them."""
+    folder = tmp_path_factory.mktemp("labelled")
+    random = np.random.default_rng(0)
+    table = np.column_stack([random.integers(0, 10, 60), random.random((60, 16)).round(2)])
+    header = "label," + ",".join(f"pixel{i}" for i in range(16))
+    np.savetxt(folder / "table.csv", table, "%g", delimiter=",", header=header, comments="")
+    np.savetxt(folder / "bare.csv", table, "%g", delimiter=",")
+    np.savetxt(folder / "pixels.csv", table[:, 1:], "%g", delimiter=",")
+    settings = ("--hidden", "3", "--updates", "4", "--validation", "5", "--batch-size", "4", "--quiet")
+    data = ("--data", str(folder / "table.csv"), "--binarize", "threshold", "--drop-columns", "label")
+    main(["train", *data, *settings, "--out", str(folder / "run")])
+    return folder
+
+
+def test_a_label_among_the_variables_is_noticed_and_dropped(labelled, capsys):
+    table, bare = labelled / "table.csv", labelled / "bare.csv"
+    advice = refused_after(capsys, "train", "--data", table, "--out", "none")
+    assert "column 0, 'label', is unlike the rest (its name is 'label')" in advice
+    assert (
+        "leave it out with --drop-columns label; then say how to make them binary with --binarize threshold" in advice
+    )
+    advice = refused_after(capsys, "train", "--data", bare, "--binarize", "threshold", "--out", "none")
+    assert "column 0 is unlike the rest (whole numbers up to 9, where no other value is above 1)" in advice
+    assert "leave it out with --drop-columns 0; if it is data like the rest, give --threshold." in advice
+    assert left_behind() == []
+    config = tomllib.loads((labelled / "run/config.toml").read_text())
+    assert (config["drop_columns"], config["visible"], config["image"]) == (["label"], 16, [4, 4])
+    assert 0.4 < config["threshold"] < 0.6
+    # new cases come with the label, without it, and, where it has no name, by its place
+    codes = []
+    for arguments in ((table,), (labelled / "pixels.csv",), (bare, "--drop-columns", "0")):
+        run("encode", labelled / "run", "--data", *arguments, "--out", "codes.npz")
+        codes.append(np.load("codes.npz")["h1"])
+        run("evaluate", labelled / "run", "--data", *arguments)
+    np.testing.assert_array_equal(codes[0], codes[1])
+    np.testing.assert_array_equal(codes[0], codes[2])
+    assert "has no column 'label' to drop; its columns have no names" in refused_after(
+        capsys, "encode", labelled / "run", "--data", bare
+    )
+
+
+def test_what_encode_and_evaluate_advise_they_understand(trained, labelled, capsys):
+    grey = np.random.default_rng(0).random((11, 64))
+    np.save("grey.npy", grey)
+    for command in ("encode", "evaluate"):
+        advice = refused_after(capsys, command, trained, "--data", "grey.npy")
+        assert "say how to make them binary with --binarize threshold or --binarize stochastic" in advice
+        run(command, trained, "--data", "grey.npy", "--binarize", "threshold", "--threshold", "0.5")
+        run(command, trained, "--data", "grey.npy", "--binarize", "stochastic")
+        assert "--threshold needs --binarize threshold" in refused_after(
+            capsys, command, trained, "--data", "grey.npy", "--threshold", "0.5"
+        )
+    np.save("bits.npy", grey >= 0.5)
+    run("encode", trained, "--data", "bits.npy", "--out", "one.npz")
+    run("encode", trained, "--data", "grey.npy", "--binarize", "threshold", "--threshold", "0.5", "--out", "two.npz")
+    np.testing.assert_array_equal(np.load("one.npz")["h1"], np.load("two.npz")["h1"])
+    assert "--binarize is for the cases of a file; give it with --data." in refused_after(
+        capsys, "evaluate", trained, "--binarize", "threshold"
+    )
+    # another threshold than in training
+    run("encode", labelled / "run", "--data", labelled / "pixels.csv", "--threshold", "0.9", "--out", "three.npz")
 
 
 def refused_after(capsys, *arguments):
@@ -529,6 +602,42 @@ def test_an_unknown_option_suggests_the_near_miss(capsys):
         run("train", "--hiden", "5")
     assert caught.value.code == 2
     assert "--hidden" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("train", "--lr", "1e-3"), "Unknown option '--lr'; did you mean --learning-rate?"),
+        (("train", "--epochs=3"), "Unknown option '--epochs'; did you mean --updates, counted in minibatches?"),
+        (("train", "--batch", "20"), "Unknown option '--batch'; did you mean --batch-size?"),
+        (("train", "--layers", "200", "200"), "Unknown option '--layers'; did you mean --hidden?"),
+        (("train", "--lr_decay", "cosine"), "Unknown option '--lr-decay'; did you mean --schedule?"),
+        (("sample", "run", "--output", "x.png"), "Unknown option '--output'; did you mean --out?"),
+    ],
+)
+def test_the_options_of_other_tools_get_a_hint(arguments, sentence, capsys):
+    assert refused(capsys, *arguments) == f"nvil: {sentence}"
+
+
+def test_the_options_of_other_tools_are_none_of_ours():
+    names = {field.name for kind in commands.CLASSES.values() for field in dataclasses.fields(kind)} | {"count"}
+    assert set(commands.OTHER_TOOLS.values()) <= names
+    assert not set(commands.OTHER_TOOLS) & names
+
+
+def test_the_library_names_arguments_and_only_the_command_line_flags():
+    """A flag in a message of the library is in a command to type, or not there: from Python it would make no sense."""
+    source = Path(nvil.__file__).parent
+    said = []
+    for path in source.rglob("*.py"):
+        if "cli" in path.relative_to(source).parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) and node.exc is not None:
+                parts = [each.value for each in ast.walk(node.exc) if isinstance(each, ast.Constant)]
+                text = "".join(part for part in parts if isinstance(part, str))
+                said += [f"{path.name}: {text}"] if re.search(r"--[a-z]", re.sub(r"nvil \w+ --\w+", "", text)) else []
+    assert said == []
 
 
 def test_an_output_folder_that_is_a_file(capsys):

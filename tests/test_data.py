@@ -16,6 +16,7 @@ import scipy.io
 import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from sklearn.datasets import dump_svmlight_file
 
 import nvil
@@ -144,7 +145,7 @@ def test_other_words_are_not_taken_for_the_models():
     assert load("docword.a.txt").fingerprint != data.fingerprint
 
 
-@pytest.mark.parametrize("choices", [{"words": 3}, {"stop_words": "english"}, {"values": "counts"}])
+@pytest.mark.parametrize("choices", [{"words": 3}, {"stop_words": "english"}, {"max_df": 0.5}, {"values": "counts"}])
 def test_what_is_fixed_in_a_named_set_is_not_silently_ignored(choices):
     with pytest.raises(UsageError, match="of the data set 'digits' are"):
         load("digits", **choices)
@@ -253,6 +254,113 @@ def test_grey_levels_are_binarized_anew_at_every_draw_and_once_for_the_test():
     np.testing.assert_allclose(data.train.mean(), [0, 0.2, 1])
 
 
+PIXELS = np.random.default_rng(1).random((40, 16)).round(3)
+LABELS = np.random.default_rng(2).integers(0, 10, 40)
+
+
+@pytest.mark.parametrize(
+    ("column", "place", "scale", "why"),
+    [
+        (LABELS, 0, 1, "whole numbers up to 9, where no other value is above"),
+        (LABELS, 16, 1, "whole numbers up to 9, where no other value is above"),
+        (LABELS, 0, 255, "beside a square of 16"),  # as in the usual tables of MNIST, but smaller
+        (np.arange(40), 0, 255, "it counts the cases"),
+        (np.arange(1, 41), 16, 255, "it counts the cases"),
+    ],
+)
+def test_a_label_or_an_index_is_noticed(column, place, scale, why, caplog):
+    table = np.insert(np.ceil(PIXELS * scale) if scale > 1 else PIXELS, place, column, axis=1)
+    for binarize, name in (("threshold", "threshold"), ("stochastic", "white")):
+        with pytest.raises(UsageError, match=rf'{why}.*`drop_columns="{place}"`; if it is data .* give `{name}`'):
+            load(table, binarize=binarize)
+    with pytest.raises(UsageError, match=why):
+        load(table)
+    dropped = load(table, binarize="threshold", drop_columns=place)
+    assert dropped.train.shape == (36, 16)
+    assert dropped.image == (4, 4)
+    assert load(table, binarize="threshold", threshold=scale / 2).train.shape == (36, 17)  # it is data, the user says
+    assert f"column {place} is unlike the rest" in caplog.text
+
+
+def test_a_label_beside_bits_is_told_from_grey_levels():
+    table = np.column_stack([bits(), np.arange(30) % 7])
+    with pytest.raises(UsageError, match=r'column 16 is unlike the rest .*`drop_columns="16"`; the others are 0 and 1'):
+        load(table)
+    np.testing.assert_array_equal(load(table, drop_columns=-1).train, load(bits()).train)
+
+
+@pytest.mark.parametrize("scale", [1, 255, 7.5])
+def test_pictures_and_answers_are_not_taken_for_labels(scale):
+    """Nor are answers from 1 to 5 to 17 questions, a square and one."""
+    assert load(PIXELS * scale, binarize="threshold").train.shape == (36, 16)
+    answers = np.random.default_rng(0).integers(1, 6, (200, 17))
+    assert load(answers, binarize="threshold").train.shape == (180, 17)
+
+
+def test_columns_are_dropped_by_name_or_place_from_tables_and_frames():
+    frame = pandas.DataFrame(bits(), columns=[f"v{i}" for i in range(16)])
+    frame.insert(0, "kind", ["cat", "dog"] * 15)
+    frame.insert(3, "weight", frame["v0"] * 0.5)
+    frame.to_csv("plain.csv", index=False)
+    frame.to_csv("with_index.csv")
+    frame.to_csv("tabs.tsv", index=False, sep="\t")
+    expected = load(bits()).train
+    for source, drop in (
+        (frame, ("kind", "weight")),
+        (frame, (0, 3)),
+        ("plain.csv", ("weight", "kind")),
+        ("plain.csv", ("0", "3")),
+        ("with_index.csv", ("0", "kind", "weight")),
+        ("tabs.tsv", ("kind", "-15")),
+    ):
+        np.testing.assert_array_equal(load(source, drop_columns=drop).train, expected)
+    np.save("array.npy", np.column_stack([bits(), bits()[:, 0] / 2]))
+    np.testing.assert_array_equal(load("array.npy", drop_columns=["-1"]).train, expected)
+    np.savetxt("spaces.amat", np.column_stack([bits()[:, 0] / 2, bits()]))
+    np.testing.assert_array_equal(load("spaces.amat", drop_columns=["0"]).train, expected)
+    # a frame without names counts its columns, and that is a header
+    pandas.DataFrame(bits()).to_csv("counted.csv", index=False)
+    np.testing.assert_array_equal(load("counted.csv").train, expected)
+    for source, drop, message in (
+        ("plain.csv", (), "could not convert string 'cat' .* drop it by `drop_columns`"),
+        (frame, (), "The column 'kind' of the data does not hold numbers.*`drop_columns=\"kind\"`"),
+        ("plain.csv", ("kinds",), "no column 'kinds' to drop; its columns are kind, v0, v1, weight, v2"),
+        ("plain.csv", ("18",), "no column 18 to drop; it has 18, the first is 0"),
+        ("array.npy", ("label",), "its columns have no names, only places from 0"),
+        ("array.npy", tuple(map(str, range(17))), "leaves nothing of the 17 columns"),
+        ("digits", ("0",), "The columns of the data set 'digits' are fixed"),
+        (scipy.sparse.csr_array(bits()), ("0",), "there are no columns to drop"),
+        (iter(bits()), ("0",), "A stream's columns cannot be dropped"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            load(source, drop_columns=drop)
+    Path("ragged.csv").write_text("label,a,b\n1,0,1\n1,0\n")
+    with pytest.raises(UsageError, match="line 3 has 2 columns, not 3"):
+        load("ragged.csv", drop_columns="label")
+
+
+def test_a_threshold_that_leaves_nothing_to_learn_is_refused(caplog):
+    grey = np.random.default_rng(0).random((50, 40))
+    grey[:, 20] *= 1000
+    with pytest.raises(
+        UsageError, match=r"With a threshold of [45]\d\d.*, 39 of the 40 variables of The data are the same"
+    ):
+        load(grey, binarize="threshold")
+    load(grey, binarize="threshold", threshold=400.0)  # as asked, but it is said
+    assert "39 of the 40 variables of The data are the same in every case" in caplog.text
+    with pytest.raises(UsageError, match="40 of the 40 variables"):
+        load(grey, binarize="threshold", threshold=2000.0)
+
+
+def test_independent_variables_at_their_training_means():
+    train, test = bits(20, 3), bits(7, 3)
+    train[:, 2] = 0  # never on in training, on in the test
+    on = (train.sum(axis=0) + 0.5) / 21
+    likelihood = np.prod(np.where(test == 1, on, 1 - on), axis=1)
+    for rows in (test, scipy.sparse.csr_array(test)):
+        np.testing.assert_allclose(nvil.data.independent_bound(train, rows), np.log(likelihood).mean())
+
+
 def test_new_cases_are_made_what_the_training_cases_were():
     np.save("grey.npy", np.arange(160, dtype=np.uint8).reshape(10, 16))
     np.save("new.npy", np.full((3, 16), 90, np.uint8))  # on its own it would be all on
@@ -300,15 +408,17 @@ def test_folders_archives_and_lines_of_text(tmp_path):
     with tarfile.open("corpus.tar.gz", "w:gz") as archive:
         archive.add("corpus", "corpus")
     for source in ("corpus", "corpus.tar.gz"):
-        data = load(source)
+        data = load(source, stop_words="none")
         assert data.vocabulary == ("cat", "dog", "ran", "saw", "the")
         np.testing.assert_array_equal(dense(data.train), [[1, 2, 1, 1, 3], [0, 2, 0, 0, 0]])
         np.testing.assert_array_equal(dense(data.test), [[1, 0, 0, 0, 0], [0, 0, 0, 0, 0]])
         assert "1 documents with bytes that are not UTF-8" in data.note
-    assert load("corpus", words=2).vocabulary == ("dog", "the")
-    assert load("corpus", stop_words="english").vocabulary == ("cat", "dog", "ran", "saw")
+    assert load("corpus", words=2, stop_words="none").vocabulary == ("dog", "the")
+    default = load("corpus")
+    assert default.vocabulary == ("cat", "dog", "ran", "saw")
+    assert (default.choices.stop_words, default.choices.max_df) == ("english", 1.0)
     Path("lines.txt").write_text("one cat\ntwo dogs\n" * 10)
-    data = load("lines.txt")
+    data = load("lines.txt", stop_words="none")
     assert data.train.shape == (18, 4)
     # new text is counted in the run's own words
     Path("new.txt").write_text("cat cat unknown\n")
@@ -321,6 +431,133 @@ def test_folders_archives_and_lines_of_text(tmp_path):
     Path("nothing").mkdir()
     with pytest.raises(UsageError, match="holds no words"):
         load("nothing")
+
+
+def save_pictures(folder, arrays, **options):
+    for name, array in arrays.items():
+        path = Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(array).save(path, **options)
+
+
+def grey_pictures(count=12, shape=(5, 4)):
+    return np.random.default_rng(0).integers(0, 256, (count, *shape)).astype(np.uint8)
+
+
+def test_a_folder_of_pictures_is_grey_levels():
+    pictures = grey_pictures()
+    names = [f"{'ab'[i % 2]}/{i:02}.{'PNG' if i % 3 else 'png'}" for i in range(12)]  # folders of classes
+    save_pictures("pictures", dict(zip(names, pictures, strict=True)))
+    Path("pictures/.DS_Store").write_bytes(b"\0")
+    (rows,) = read(Path("pictures")).splits.values()
+    np.testing.assert_array_equal(rows, pictures[np.argsort(names)].reshape(12, 20))
+    data = load("pictures", binarize="stochastic")
+    assert (data.train.shape, data.test.shape, data.image, data.choices.white) == ((11, 20), (1, 20), (5, 4), 255)
+    with pytest.raises(UsageError, match=r'`binarize="threshold"` or `binarize="stochastic"`\.$'):
+        load("pictures")
+    cases = load_cases("pictures", data.choices, visible=20, kind="binary")
+    assert cases.shape == (12, 20)
+    # splits by folder, as texts have them
+    save_pictures("split", {f"{'test' if i < 3 else 'train'}/{i}.png": picture for i, picture in enumerate(pictures)})
+    data = load("split", binarize="threshold")
+    np.testing.assert_array_equal(data.test, pictures[:3].reshape(3, 20) >= data.choices.threshold)
+    # colours become grey, what is transparent white, and JPEG is near enough
+    colour = np.zeros((2, 5, 4, 4), np.uint8)
+    colour[1, :, :, :3], colour[1, :, :, 3] = 100, 255
+    save_pictures("colour", {"0.png": colour[0], "1.png": colour[1]})
+    np.testing.assert_array_equal(all_of("colour"), np.repeat([[255], [100]], 20, axis=1))
+    smooth = np.add.outer(np.arange(8), np.arange(8)).astype(np.uint8) * 9
+    save_pictures("jpeg", {"a.jpg": smooth, "b.JPEG": smooth}, quality=95)
+    np.testing.assert_allclose(all_of("jpeg")[0], smooth.ravel(), atol=5)
+
+
+def test_what_does_not_belong_in_a_folder_is_named():
+    pictures = grey_pictures()
+    save_pictures("sizes", {"0.png": pictures[0], "1.png": pictures[1], "2.png": pictures[2].T, "3.png": pictures[3].T})
+    save_pictures("mixed", {f"{i}.png": picture for i, picture in enumerate(pictures)})
+    Path("mixed/notes.txt").write_text("not a picture")
+    save_pictures("deep", {"0.png": pictures[0].astype(np.uint16) * 256})
+    save_pictures("damaged", {"0.png": pictures[0], "1.png": pictures[1]})
+    Path("damaged/1.png").write_bytes(Path("damaged/1.png").read_bytes()[:60])
+    write_texts("lies", {"0.png": b"no picture"})
+    write_texts("texts", {**TEXTS, "train/a/logo.bin": b"\x7fELF\x01\0\0", "train/a/z.pdf": b"%PDF-1.4"})
+    write_texts("packed", {**TEXTS, "train/a/0.gz": gzip.compress(b"a text")})
+    write_texts("tables", {"a.txt": "some text", "b.csv": "0,1\n"})
+    save_pictures("few", {"0.png": pictures[0]})
+    write_texts("few", TEXTS)
+    with tarfile.open("few.tar.gz", "w:gz") as archive:
+        archive.add("few", "few")
+    Path("binary.txt").write_bytes(b"one line\nanother\0line\n")
+    for source, message in {
+        "sizes": r"sizes/2.png is a picture of 5x4, and sizes/0.png of 4x5; all must be of one size",
+        "mixed": r"mixed/notes.txt is not a picture",
+        "deep": r"deep/0.png has more than 8 bits per pixel",
+        "damaged": r"The picture damaged/1.png cannot be read",
+        "lies": r"The picture lies/0.png cannot be read",
+        "texts": r"texts/train/a/logo.bin is not text",
+        "packed": r"packed/train/a/0.gz is not text",
+        "tables": r"tables/b.csv is a file of data, not a text among texts",
+        "few": r"few/0.png is not text",
+        "few.tar.gz": r"few.tar.gz, few/0.png is not text",
+        "binary.txt": r"binary.txt is not text",
+    }.items():
+        with pytest.raises(UsageError, match=message):
+            load(source, binarize="threshold" if source in ("sizes", "mixed", "deep", "damaged", "lies") else None)
+
+
+def test_a_folder_of_idx_files_is_pictures_with_their_test_set():
+    pictures = grey_pictures(20)
+    Path("raw").mkdir()
+    write_idx("raw/train-images-idx3-ubyte", pictures[:15])
+    write_idx("raw/train-images-idx3-ubyte.gz", pictures[:15])  # torchvision leaves both
+    write_idx("raw/train-labels-idx1-ubyte.gz", np.arange(15))
+    Path("raw/README.md").write_text("of where it is from")
+    contents = read(Path("raw"))
+    assert {name: rows.shape for name, rows in contents.splits.items()} == {"all": (15, 20)}
+    write_idx("raw/t10k-images-idx3-ubyte.gz", pictures[15:])
+    write_idx("raw/t10k-labels-idx1-ubyte.gz", np.arange(5))
+    data = load("raw", binarize="threshold")
+    assert (data.train.shape, data.test.shape, data.image) == ((15, 20), (5, 20), (5, 4))
+    np.testing.assert_array_equal(data.test, pictures[15:].reshape(5, 20) >= data.choices.threshold)
+    write_idx("raw/more-images-idx3-ubyte", pictures)
+    with pytest.raises(
+        UsageError, match=r"raw must hold the idx file of one set .* it holds more-images-idx3-ubyte, t10k"
+    ):
+        load("raw", binarize="threshold")
+
+
+@needs_shared
+def test_a_folder_with_the_raw_digits_of_mnist():
+    Path("mnist").mkdir()
+    for name in ("train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"):
+        Path("mnist", name).symlink_to(SHARED / name)
+    data = load("mnist/", binarize="threshold")
+    assert (data.train.shape, data.test.shape, data.image) == ((60_000, 784), (10_000, 784), (28, 28))
+
+
+def test_the_words_of_text_are_those_that_tell_documents_apart():
+    """Not the header of every post, nor what one binary file posted as text repeats."""
+    topics = ("hockey goal", "orbit moon", "windows driver")
+    lines = [f"Subject: the {topics[i % 3]}\n" for i in range(120)]
+    lines[7] = "Subject: " + "axq " * 5000 + "\n"
+    Path("posts.txt").write_text("".join(lines))
+    data = load("posts.txt", words=6)
+    assert data.vocabulary == ("driver", "goal", "hockey", "moon", "orbit", "windows")
+    assert "6 words, those in most documents" in data.note
+    assert "English stop words and words in more than 50% of the documents left out" in data.note
+    assert "; 238 of 5,477 tokens kept" in data.note  # two in each of 119, of 4 in each of 119 and 5001
+    assert (data.choices.stop_words, data.choices.max_df) == ("english", 0.5)
+    again = load("posts.txt", data.choices)
+    assert (again.vocabulary, again.fingerprint) == (data.vocabulary, data.fingerprint)
+    assert {"subject", "the"} <= set(load("posts.txt", stop_words="none", max_df=1.0).vocabulary)
+    for refused in (0.0, 1.5, float("nan")):
+        with pytest.raises(UsageError, match="`max_df` must be above 0 and at most 1"):
+            load("posts.txt", max_df=refused)
+    Path("same.txt").write_text("the\nand\n" * 5)
+    with pytest.raises(UsageError, match="no words to count but those that `stop_words` or `max_df` leave out"):
+        load("same.txt")
+    # what is not text has none, as runs have it written
+    assert load(bits()).choices.stop_words == "none"
 
 
 @pytest.mark.parametrize("name", ["../outside.txt", "/absolute.txt", "a/../../b.txt"])
@@ -557,6 +794,25 @@ def test_the_raw_newsgroups():
     }  # fmt: skip
     assert {"god", "windows", "hockey"} <= set(contents.vocabulary)
     assert not {"the", "and"} & set(contents.vocabulary)
+
+
+@needs_shared
+def test_the_archive_of_the_newsgroups_packed_anew_is_known_by_its_posts(monkeypatch):
+    monkeypatch.setenv("NVIL_DATA", str(SHARED))
+    assert NAMED["20newsgroups"].here()
+
+
+DEBIAN = Path("/usr/share/datasets")
+
+
+@pytest.mark.skipif(
+    not (DEBIAN / "fashion-mnist").is_dir(), reason="Debian's package dataset-fashion-mnist is not on this machine"
+)
+def test_fashion_mnist_as_debian_packs_it(monkeypatch):
+    monkeypatch.setenv("NVIL_DATA", str(DEBIAN))
+    data = load("fashion-mnist")
+    assert (data.train.shape, data.test.shape) == ((60_000, 784), (10_000, 784))
+    np.testing.assert_allclose(as_rows(data.train).column_sums().sum() / 60_000 / 784, 0.2860, atol=5e-5)
 
 
 @needs_shared

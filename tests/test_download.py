@@ -3,6 +3,8 @@
 import gzip
 import hashlib
 import http.server
+import io
+import tarfile
 import threading
 from pathlib import Path
 
@@ -139,8 +141,46 @@ def test_a_file_put_there_by_hand_comes_first_and_is_checked(server, tmp_path, m
 
 def test_a_file_packed_anew_is_known_by_its_content(server, tmp_path, monkeypatch):
     monkeypatch.setenv("NVIL_DATA", str(tmp_path))
-    (tmp_path / "file.bin").write_bytes(gzip.compress(CONTENT, 1))
-    assert find(remote(server, "/good", sha256="0" * 64, content_sha256=SHA256), "set") == tmp_path / "file.bin"
+    packed = Remote("file.bin.gz", (f"{server.address}/good",), sha256="0" * 64, content_sha256=SHA256)
+    (tmp_path / "file.bin.gz").write_bytes(gzip.compress(CONTENT, 1))
+    assert find(packed, "set") == tmp_path / "file.bin.gz"
+    (tmp_path / "file.bin.gz").write_bytes(gzip.compress(CONTENT[:-1]))
+    with pytest.raises(UsageError, match="its checksum differs, and so does that of its contents"):
+        find(packed, "set")
+    (tmp_path / "file.bin.gz").unlink()
+    (tmp_path / "file.bin").write_bytes(CONTENT)  # not packed at all
+    assert find(packed, "set") == tmp_path / "file.bin"
+    # but what is downloaded must be the published file itself
+    (tmp_path / "file.bin").unlink()
+    with pytest.raises(DownloadError, match="another checksum"):
+        fetch(packed, "set", quiet=True)
+
+
+def write_archive(path, files, mode):
+    with tarfile.open(path, mode) as archive:
+        for name, content in files:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+
+
+def test_an_archive_packed_anew_is_known_by_its_files(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("NVIL_DATA", str(tmp_path))
+    files = [("a/1", b"one"), ("b/2", CONTENT)]
+    lines = sorted(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files)
+    expected = hashlib.sha256("".join(lines).encode()).hexdigest()
+    remote = Remote("set.tar.gz", (), sha256="0" * 64, members_sha256=expected)
+    write_archive(tmp_path / "set.tar.gz", files, "w:gz")
+    assert find(remote, "set") is not None
+    write_archive(tmp_path / "set.tar.gz", [(f"./{name}", content) for name, content in files[::-1]], "w:xz")
+    assert find(remote, "set") is not None
+    for other in (files[:1], [*files, ("c", b"")], [("a/1", b"two"), files[1]], [("a/0", b"one"), files[1]]):
+        write_archive(tmp_path / "set.tar.gz", other, "w:gz")
+        with pytest.raises(UsageError, match="so does that of its contents"):
+            find(remote, "set")
+    (tmp_path / "set.tar.gz").write_bytes(b"no archive")
+    with pytest.raises(UsageError, match="so does that of its contents"):
+        find(remote, "set")
 
 
 def test_without_a_published_checksum_the_first_download_counts(server):

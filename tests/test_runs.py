@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -215,6 +216,22 @@ def test_two_processes_on_one_run_and_a_dead_owner(commands, uninterrupted, caps
     until(lambda: int(newest(commands.folder / "contested").stem) > before)
     os.kill(third, signal.SIGTERM)
     assert commands.wait(third) == 143
+
+
+def test_before_its_first_checkpoint_a_run_says_when_that_is_due(tmp_path, capsys):
+    np.save("cases.npy", CASES)
+    main(["train", *SIZES, "--data", "cases.npy", "--updates", "2", "--out", "run", "--quiet"])
+    Path("run/best.safetensors").unlink()
+    due = r"its first checkpoint is due in about (5\d|60) seconds, unless its --checkpoint-seconds says otherwise\."
+    with lock.locked(Path("run")):
+        os.utime("run/config.toml")
+        assert re.search(
+            f"The run run is in training and has no checkpoint yet; {due}", refused(capsys, "evaluate", "run")
+        )
+        Path("run/config.toml").unlink()
+        assert re.search(f"The run run has only just begun; {due}", refused(capsys, "evaluate", "run"))
+    Path("run/lock").touch()  # its owner is dead
+    assert "config.toml is missing" in refused(capsys, "evaluate", "run")
 
 
 # --- faults at every single call that changes a file ---

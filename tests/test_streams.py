@@ -95,6 +95,31 @@ def test_bad_cases_are_refused_by_number(cases, message):
         Stream(iter(cases)).first()
 
 
+def test_what_came_before_a_bad_case_is_trained_on_and_then_it_is_refused():
+    """Far into a stream; among its first cases, before any update, at once."""
+
+    def cases(bad):
+        for i in range(2000):
+            yield CASES[i % 700] if i != bad else CASES[0] + 7
+
+    settings = {"updates": 1000, "validation": CASES[:10], "report_every": 20}
+    reports = nvil.fit(nvil.sbn(6, (3,)), cases(1500), nvil.Learner(batch_size=5), **settings)
+    assert [next(reports).updates for _ in range(15)] == [*range(20, 301, 20)]
+    with pytest.raises(UsageError, match=r"Case 1501 of the stream holds [78]; 0 and 1 are needed"):
+        next(reports)
+    with pytest.raises(UsageError, match="Case 900 of the stream"):
+        fit(cases(899))
+    with pytest.raises(UsageError, match="Case 1501 of the stream"):  # all that came before it is for validation
+        fit(cases(1500), validation=1600)
+
+    def broken():
+        yield from cases(None)
+        raise ZeroDivisionError("of the user's own")
+
+    with pytest.raises(ZeroDivisionError, match="of the user's own"):
+        fit(broken(), updates=1000)
+
+
 def lines(text, **choices):
     given = Choices(**choices)
     return from_lines(io.StringIO(text), given, given.read_vocabulary())
@@ -170,3 +195,18 @@ def test_a_pipe_from_the_command_line(tmp_path, monkeypatch, capsys):
     np.save("cases.npy", CASES[:50])
     main(["evaluate", "run", "--data", "cases.npy", "--json"])
     assert json.loads(capsys.readouterr().out)["cases"] == 50
+    # a bad line costs nothing of what came before it: 2980 of 3000 cases, five an update
+    many = [*text.splitlines() * 5]
+    many[3000] = "0 1 what"
+    with pytest.raises(SystemExit) as caught:
+        train("\n".join(many), "--out", "cut")
+    assert caught.value.code == 2
+    sentence = "Line 3001 of the stream is not numbers: '0 1 what'. What came before it is trained on and saved, at"
+    assert capsys.readouterr().err.splitlines()[-1] == f"nvil: {sentence} update 596."
+    last = json.loads(Path("cut/metrics.jsonl").read_text().splitlines()[-1])
+    assert last["updates"] == 596
+    main(["evaluate", "cut", "--data", "cases.npy"])
+    with pytest.raises(SystemExit):
+        train("\n".join(["0 1 0 1 0 1", *many[2990:]]), "--out", "none")
+    assert "Line 12 of the stream" in capsys.readouterr().err
+    assert not Path("none").exists()

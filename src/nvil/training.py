@@ -319,6 +319,8 @@ def chunks(
             )
             timed, seconds = 0, 0.0
         yield Checkpoint(current, since, best), report
+    if not left and (failure := getattr(source, "failure", None)) is not None:
+        raise failure
 
 
 def _done(step: int, updates: int, best: Best, patience: int | None, report_every: int) -> bool:

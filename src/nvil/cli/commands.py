@@ -6,7 +6,7 @@ import inspect
 import sys
 import time
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from json import dumps as to_json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -84,6 +84,7 @@ def train(words: list[str]) -> None:
       nvil train --from runs/deep --without normalisation --out runs/ablation
       generate-cases | nvil train --data - --hidden 50
     """
+    _hint(words, [field.name for kind in CLASSES.values() for field in dataclasses.fields(kind)])
     given = _given(words)
     arguments = dataclasses.make_dataclass(
         "train",
@@ -245,12 +246,27 @@ def print_result(run: "Run", dataset: "Dataset") -> "Evaluation | DocumentEvalua
         per_document, per_word = documents.perplexity, documents.corpus_perplexity
         print(f"test perplexity       {per_document:8.1f} per document, {per_word:.1f} per word")
         print(f"unigram model         {without[0]:8.1f} per document, {without[1]:.1f} per word, without latents")
+        useless = per_document >= without[0] and f"the unigram model ({without[0]:.1f} per document)"
     else:
         found = result = evaluate(pair, dataset.test)
-        without = data.factorial_bound(dataset.test)
-        print(f"best factorial model  {without:8.2f} nats per case could be had without latents")
+        best = data.factorial_bound(dataset.test)
+        print(f"best factorial model  {best:8.2f} nats per case could be had without latents")
+        means = data.independent_bound(dataset.train, dataset.test)
+        useless = result.bound <= means and f"independent variables at their training means ({means:.2f})"
     print(f"test bound            {result.bound:8.2f} nats per case{standard_error(result)}")
+    if useless:
+        print(f"no better than        {useless}: the latents have learned nothing of use; try {_what_to_try(run)}")
     return found
+
+
+def _what_to_try(run: "Run") -> str:
+    config = run.config
+    assert config is not None
+    other = []
+    if run.vocabulary is not None and config.stop_words == "none":
+        other.append("--stop-words english")
+    other += ["more --updates", f"a --learning-rate below {config.learning_rate:g}"]
+    return f"{', '.join(other)}{', or fewer --words' if run.documents else ', or fewer --hidden units'}"
 
 
 def resume(run: Positional[Path], updates: int | None = None, quiet: bool = False) -> None:
@@ -273,6 +289,10 @@ def evaluate(
     samples: int = 10,
     seed: int = 0,
     data: Path | None = None,
+    binarize: str | None = None,
+    threshold: float | None = None,
+    white: float | None = None,
+    drop_columns: tuple[str, ...] | None = None,
     json: bool = False,
 ) -> None:
     """Estimate the bound of a trained model.
@@ -285,6 +305,10 @@ def evaluate(
         samples: From the inference network, for every case.
         seed: Of these samples.
         data: A file of other cases, instead of a split.
+        binarize: How grey levels in that file become binary: threshold or stochastic; by default as in training.
+        threshold: On from this value up; by default as in training.
+        white: For stochastic: the value that is certainly on; by default as in training.
+        drop_columns: Columns of that file that are not data, by name or place; by default as in training.
         json: One JSON object on standard output.
 
     """
@@ -293,7 +317,10 @@ def evaluate(
 
     opened = Run.open(run)
     pair = opened.load_best()
-    cases, where = (opened.split(split), split) if data is None else (cases_of(opened, data), str(data))
+    how = {"binarize": binarize, "threshold": threshold, "white": white, "drop_columns": drop_columns}
+    if data is None and (given := [name for name, value in how.items() if value is not None]):
+        raise UsageError(f"`{given[0]}` is for the cases of a file; give it with `data`.")
+    cases, where = (opened.split(split), split) if data is None else (cases_of(opened, data, **how), str(data))
     more: dict[str, Any] = {}
     if opened.documents:
         documents = evaluation.evaluate_documents(pair, cases, samples=samples, seed=seed)
@@ -369,6 +396,10 @@ def encode(
     samples: int = 10,
     binary: bool = False,
     seed: int = 0,
+    binarize: str | None = None,
+    threshold: float | None = None,
+    white: float | None = None,
+    drop_columns: tuple[str, ...] | None = None,
 ) -> None:
     """Encode cases with the inference network.
 
@@ -382,6 +413,10 @@ def encode(
         samples: To average over; 1 is exact for the first layer of a factorial inference network.
         binary: Round to binary codes instead (on where the probability is at least one half).
         seed: Of these samples.
+        binarize: How grey levels become binary: threshold or stochastic; by default as in training.
+        threshold: On from this value up; by default as in training.
+        white: For stochastic: the value that is certainly on; by default as in training.
+        drop_columns: Columns of the file that are not data, by name or place; by default as in training.
 
     """
     import numpy as np
@@ -394,7 +429,7 @@ def encode(
         raise UsageError(f"`samples` must be at least 1, got {samples}.")
     opened = Run.open(run)
     pair = opened.load_best()
-    cases = cases_of(opened, data)
+    cases = cases_of(opened, data, binarize=binarize, threshold=threshold, white=white, drop_columns=drop_columns)
     output_file(out, (".npz",))
     codes = nvil.encode(pair, cases, samples=samples, seed=seed)
     if binary:
@@ -590,13 +625,19 @@ def standard_error(result: "Evaluation") -> str:
     return "" if result.bound_se is None else f", standard error {result.bound_se:.2f}"
 
 
-def cases_of(run: "Run", path: Path) -> "Cases":
-    """The cases of a file, made binary as the run's own data was."""
+def cases_of(run: "Run", path: Path, **how: Any) -> "Cases":
+    """The cases of a file, made binary as the run's own data was, but for what is said of `how`."""
     from nvil.data.loading import load_cases
 
     assert run.config is not None
     kind = "counts" if run.documents else "binary"
-    return load_cases(path, run.config.choices(), visible=run.facts.visible, kind=kind, vocabulary=run.vocabulary)
+    given = {name: value for name, value in how.items() if value is not None}
+    choices = run.config.choices()
+    if given.get("binarize", choices.binarize) != choices.binarize:  # and so what it rests on
+        choices = dataclasses.replace(choices, threshold=None, white=None)
+    choices = dataclasses.replace(choices, **given)
+    choices.checked()
+    return load_cases(path, choices, visible=run.facts.visible, kind=kind, vocabulary=run.vocabulary)
 
 
 def sparse_parts(counts: Any) -> dict[str, Any]:
@@ -609,13 +650,74 @@ def sparse_parts(counts: Any) -> dict[str, Any]:
     return {**parts, "shape": np.array(matrix.shape), "format": np.array(b"csr")}
 
 
+OTHER_TOOLS = {
+    "batch": "batch_size",
+    "batchsize": "batch_size",
+    "bs": "batch_size",
+    "checkpoint_every": "checkpoint_updates",
+    "clip_norm": "clip",
+    "dataset": "data",
+    "early_stopping": "patience",
+    "ema": "average",
+    "epoch": "updates",
+    "epochs": "updates",
+    "eval_every": "report_every",
+    "grad_clip": "clip",
+    "hidden_dim": "hidden",
+    "hidden_size": "hidden",
+    "input": "data",
+    "iterations": "updates",
+    "latents": "hidden",
+    "layers": "hidden",
+    "log_every": "report_every",
+    "lr": "learning_rate",
+    "lr_decay": "schedule",
+    "lr_schedule": "schedule",
+    "lr_scheduler": "schedule",
+    "max_features": "words",
+    "max_grad_norm": "clip",
+    "max_steps": "updates",
+    "n": "count",
+    "num_epochs": "updates",
+    "num_samples": "samples",
+    "output": "out",
+    "output_dir": "out",
+    "random_state": "seed",
+    "rate": "learning_rate",
+    "save_dir": "out",
+    "scheduler": "schedule",
+    "steps": "updates",
+    "units": "hidden",
+    "val": "validation",
+    "val_size": "validation",
+    "vocab": "vocabulary",
+    "vocab_size": "words",
+    "wd": "weight_decay",
+}
+"""What other tools call our options, where the names are too far apart to be taken for a slip."""
+
+
+def _hint(words: Sequence[str], options: Sequence[str]) -> None:
+    """Refuse an option that another tool has with the name that it has here."""
+    for word in words:
+        name = word.partition("=")[0].removeprefix("--").replace("-", "_")
+        ours = OTHER_TOOLS.get(name)
+        if word.startswith("--") and name not in options and ours in options:
+            epochs = ", counted in minibatches" if "epoch" in name else ""
+            raise UsageError(f"Unknown option '--{name.replace('_', '-')}'; did you mean `{ours}`{epochs}?")
+
+
 def _parsed(function: Callable[..., None]) -> Callable[[list[str]], None]:
-    return lambda words: tyro.cli(
-        function,
-        prog=f"nvil {function.__name__}",
-        args=words,
-        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
-    )
+    def parse(words: list[str]) -> None:
+        _hint(words, list(inspect.signature(function).parameters))
+        tyro.cli(
+            function,
+            prog=f"nvil {function.__name__}",
+            args=words,
+            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+        )
+
+    return parse
 
 
 PARSED: dict[str, Callable[[list[str]], None]] = {

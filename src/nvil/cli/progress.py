@@ -14,8 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 stderr = Console(stderr=True, highlight=False)
 
 
-class StoppedWaitingError(Exception):
-    """A signal came while training waited for the next case of a stream."""
+class StoppedWaitingError(BaseException):
+    """A signal came while training waited for the next case of a stream; not for the stream to take for its failure."""
 
 
 @dataclasses.dataclass

@@ -15,9 +15,14 @@ class Choices:
     - `binarize`: how grey levels become binary: "threshold", "stochastic" (every draw anew) or "none".
     - `threshold`: on from this value up; by default halfway between the smallest and the largest.
     - `white`: for stochastic binarization, the value that is certainly on; by default 1 for values up to 1, else 255.
-    - `words`, `stop_words`: of text, the size of the vocabulary, and "english" to leave those out, or "none".
+    - `words`: of text, the size of the vocabulary.
+    - `stop_words`: of text, "english" (the default) to leave those out, or "none".
+    - `max_df`: of text, words in a larger share of the documents than this are left out; by default 0.5 from 100
+      documents up, else 1.
     - `vocabulary`: of text, a file with the words to count, one per line, instead.
     - `first_index`: of svmlight files, 1 or 0.
+    - `drop_columns`: of tables and arrays, columns that are not data, such as a label: each by its name in the header
+      or by its place, from 0 (-1 is the last).
     - `columns`: of a stream of `column:count` lines, how many columns there are.
     """
 
@@ -26,14 +31,17 @@ class Choices:
     threshold: float | None = None
     white: float | None = None
     words: int = 10_000
-    stop_words: str = "none"
+    stop_words: str | None = None
+    max_df: float | None = None
     vocabulary: str | None = None
     first_index: int = 1
+    drop_columns: tuple[str, ...] = ()
     columns: int | None = None
 
     def checked(self) -> "Choices":
         choose("kind of values", self.values, ("auto", "binary", "counts"))
-        choose("list of stop words", self.stop_words, ("none", "english"))
+        if self.stop_words is not None:
+            choose("list of stop words", self.stop_words, ("none", "english"))
         if self.binarize is not None:
             choose("binarization", self.binarize, ("none", "threshold", "stochastic"))
         for name, binarize in (("threshold", "threshold"), ("white", "stochastic")):
@@ -48,6 +56,8 @@ class Choices:
             raise UsageError('`values="counts"` and `binarize` do not go together.')
         if self.words < 1:
             raise UsageError(f"`words` must be at least 1, got {self.words}.")
+        if self.max_df is not None and not 0 < self.max_df <= 1:
+            raise UsageError(f"`max_df` must be above 0 and at most 1, got {self.max_df}.")
         if self.first_index not in (0, 1):
             raise UsageError(f"`first_index` must be 0 or 1, got {self.first_index}.")
         if self.columns is not None and self.columns < 1:

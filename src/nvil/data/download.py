@@ -9,10 +9,13 @@ import dataclasses
 import gzip
 import hashlib
 import http.client
+import lzma
 import os
 import sys
+import tarfile
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,8 +35,9 @@ PIECE = 1 << 20
 class Remote:
     """A published file: its name, the addresses it is at, and what identifies its content.
 
-    - `sha256`: of the file as published; `content_sha256`: of what it holds when unpacked, so that a file packed anew
-      is known as well.
+    - `sha256`: of the file as published, which a download must have.
+    - `content_sha256`: of what it holds when unpacked, so that a copy packed anew, or not packed, is known as well.
+    - `members_sha256`: the same for a .tar archive: of a line `SHA-256  name` for each of its files, sorted.
     - `git_blob`: the name that git gives the content, where nothing else was published.
 
     Without any of them the checksum of the first download is kept beside the file and holds from then on.
@@ -43,6 +47,7 @@ class Remote:
     addresses: tuple[str, ...]
     sha256: str | None = None
     content_sha256: str | None = None
+    members_sha256: str | None = None
     git_blob: str | None = None
 
 
@@ -58,9 +63,10 @@ def own_folder() -> Path | None:
 
 
 def places(remote: Remote, data_set: str) -> list[Path]:
-    """Where the file may be on this machine, the first choice first."""
+    """Where the file may be on this machine, the first choice first; what is known by its content also unpacked."""
     own = own_folder()
-    by_hand = [own / data_set / remote.name, own / remote.name] if own else []
+    names = [remote.name, remote.name.removesuffix(".gz")] if remote.content_sha256 else [remote.name]
+    by_hand = [folder / name for folder in (own / data_set, own) for name in names] if own else []
     return [*by_hand, cache_folder() / data_set / remote.name]
 
 
@@ -75,8 +81,10 @@ def find(remote: Remote, data_set: str, *, shared_name: bool = False) -> Path | 
         if matches(path, remote):
             return path
         if not (shared_name and path.parent == own_folder()):
+            packed = remote.content_sha256 or remote.members_sha256
             raise UsageError(
-                f"{path} is not the published {remote.name}: its checksum differs. Delete it to have it fetched again."
+                f"{path} is not the published {remote.name}: its checksum differs"
+                f"{', and so does that of its contents' if packed else ''}. Delete it to have it fetched again."
             )
     return None
 
@@ -121,10 +129,10 @@ def _download(address: str, remote: Remote, target: Path, quiet: bool) -> None:
         except (OSError, http.client.HTTPException):
             if attempt == TRIES:
                 raise
-    if not matches(part, remote):
+    if not matches(part, remote, as_published=True):
         part.unlink()
         raise DownloadError("what came has another checksum than the published file")
-    if not (remote.sha256 or remote.content_sha256 or remote.git_blob):
+    if not (remote.sha256 or remote.git_blob):
         target.with_name(f"{target.name}.sha256").write_text(f"{_sha256(part)}\n")
     os.replace(part, target)
 
@@ -167,11 +175,15 @@ def _progress(name: str, total: int | None, have: int, quiet: bool) -> Iterator[
         yield lambda size: bar.advance(task, size)
 
 
-def matches(path: Path, remote: Remote) -> bool:
-    """Whether a file is the published one."""
-    if remote.sha256 is not None or remote.content_sha256 is not None:
+def matches(path: Path, remote: Remote, *, as_published: bool = False) -> bool:
+    """Whether a file is the published one, or, unless it must be `as_published`, holds the same."""
+    if remote.sha256 is not None:
         if remote.sha256 == _sha256(path):
             return True
+        if as_published:
+            return False
+        if remote.members_sha256 is not None:
+            return remote.members_sha256 == _members_sha256(path)
         return remote.content_sha256 is not None and remote.content_sha256 == _content_sha256(path)
     if remote.git_blob is not None:
         digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
@@ -185,10 +197,27 @@ def _sha256(path: Path) -> str:
 
 
 def _content_sha256(path: Path) -> str | None:
+    """Of a file's content, unpacked where it is packed."""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
     try:
-        return _digest(gzip.open(path, "rb"), hashlib.sha256())
-    except (OSError, EOFError, ValueError):
+        return _digest(gzip.open(path, "rb") if packed else path.open("rb"), hashlib.sha256())
+    except (OSError, EOFError, zlib.error):
         return None
+
+
+def _members_sha256(path: Path) -> str | None:
+    """What `sha256sum` would print of the files in an archive, sorted, and of that the SHA-256."""
+    lines = []
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                if member.isfile():
+                    digest = _digest(archive.extractfile(member), hashlib.sha256())
+                    lines.append(f"{digest}  {member.name.removeprefix('./')}\n")
+    except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error, lzma.LZMAError):
+        return None
+    return hashlib.sha256("".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _digest(file: Any, digest: Any) -> str:

@@ -6,6 +6,7 @@ other values become binary is always a stated choice.
 
 import dataclasses
 import io
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -13,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from nvil.data.choices import Choices
+from nvil.data.columns import kept_columns
 from nvil.data.dataset import Cases, Dataset, Kind
 from nvil.data.lines import from_lines
-from nvil.data.readers import Contents, checked_rows, read
+from nvil.data.readers import Contents, checked_rows, read, without_columns
 from nvil.data.registry import NAMED
 from nvil.data.sparse import SparseRows
 from nvil.data.streams import Stream
-from nvil.data.values import as_binary, as_counts, as_grey, kind_of, stacked, value_range
+from nvil.data.values import as_binary, as_counts, as_grey, check_columns, check_varied, kind_of, stacked, value_range
 from nvil.errors import UsageError, choose
 from nvil.rows import as_rows, plain
 
@@ -43,15 +45,20 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
         >>> load(np.eye(20)).note
         'binary: every value is 0 or 1'
     """
-    choices = (choices or Choices(**more)).checked()
+    if isinstance(drop := more.get("drop_columns", ()), str | int):
+        drop = (drop,)
+    choices = (choices or Choices(**{**more, "drop_columns": tuple(map(str, drop))})).checked()
     if isinstance(source, str) and source in NAMED:
         named = NAMED[source]
         if named.grey:
             choices = dataclasses.replace(choices, binarize=choices.binarize or "stochastic")
         elif choices.binarize not in (None, "none"):
             raise UsageError(f"The data set {source!r} has no grey levels to binarize; leave `binarize` out.")
-        if (choices.words, choices.stop_words, choices.vocabulary) != (Choices.words, Choices.stop_words, None):
+        of_text = (choices.words, choices.stop_words or "none", choices.max_df, choices.vocabulary)
+        if of_text != (Choices.words, "none", None, None):
             raise UsageError(f"The words of the data set {source!r} are fixed; leave `words` and the like out.")
+        if choices.drop_columns:
+            raise UsageError(f"The columns of the data set {source!r} are fixed; leave `drop_columns` out.")
         kind = "counts" if named.prepare else "binary"
         if choices.values not in ("auto", kind):
             raise UsageError(f"The values of the data set {source!r} are {kind}; leave `values` out.")
@@ -65,13 +72,42 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
         if not path.suffix and not path.exists():
             choose("data set", str(source), NAMED)
         return _dataset(read(path, choices, vocabulary=choices.read_vocabulary()), path, choices)
-    rows = plain(as_rows(source))
-    splits = {"all": rows} if test is None else {"train": rows, "test": plain(as_rows(test))}
-    for part in splits.values():
-        if len(part.shape) != 2 or 0 in part.shape:
-            raise UsageError(f"The data must have one case per row, got an array of shape {part.shape}.")
-        checked_rows(part, "The data")
-    return _dataset(Contents(splits), "The data", choices)
+    given = {"all": source} if test is None else {"train": source, "test": test}
+    parts = {name: _table(part, choices) for name, part in given.items()}
+    if len({rows.shape[1] for rows, _ in parts.values()}) > 1:
+        raise UsageError("The training and the test cases have different numbers of columns.")
+    names = next(iter(parts.values()))[1]
+    return _dataset(Contents({name: rows for name, (rows, _) in parts.items()}, names=names), "The data", choices)
+
+
+def _table(source: Any, choices: Choices, width: int | None = None) -> tuple[Any, tuple[str, ...] | None]:
+    """What someone holds in Python as rows of numbers, and the names of its columns where it has any."""
+    where = "The data"
+    if hasattr(source, "iloc") and not hasattr(source, "columns"):
+        raise UsageError(f"The data must have one case per row, got a series of shape {source.shape}.")
+    names = tuple(map(str, source.columns)) if hasattr(source, "iloc") else None
+    if names is None:
+        rows = plain(as_rows(source))
+        if len(rows.shape) != 2 or 0 in rows.shape:
+            raise UsageError(f"The data must have one case per row, got an array of shape {rows.shape}.")
+        rows = checked_rows(rows, where)
+        return (without_columns(rows, choices.drop_columns, where, width) if choices.drop_columns else rows), None
+    kept = kept_columns(len(names), names, choices.drop_columns, where, width)
+    frame = source if kept is None else source.iloc[:, kept]
+    names = names if kept is None else tuple(names[i] for i in kept)
+    for place, name in enumerate(names):
+        try:
+            if getattr(frame.dtypes.iloc[place], "kind", None) == "c":
+                raise TypeError("complex numbers")
+            frame.iloc[:, [place]].to_numpy(float, na_value=math.nan)
+        except (ValueError, TypeError) as error:
+            raise UsageError(
+                f"The column {name!r} of the data does not hold numbers; if it is not data, leave it out with "
+                f'`drop_columns="{name}"`.'
+            ) from error
+    if 0 in frame.shape:
+        raise UsageError(f"The data must have one case per row, got a frame of shape {frame.shape}.")
+    return checked_rows(plain(as_rows(frame)), where), names
 
 
 def load_cases(
@@ -81,14 +117,17 @@ def load_cases(
     if isinstance(source, str | os.PathLike):
         contents, where = read(Path(source), choices, width=visible, vocabulary=vocabulary), source
     else:
-        contents, where = Contents({"all": plain(as_rows(source))}), "The data"
+        contents, where = Contents({"all": _table(source, choices, visible)[0]}), "The data"
     parts = list(contents.splits.values())
     if parts[0].shape[1] != visible:
         raise UsageError(f"{where} has {parts[0].shape[1]} columns, but the model was trained on {visible}.")
     if contents.vocabulary is not None and contents.vocabulary != vocabulary:
         raise UsageError(f"{where} counts other words than the model was trained on.")
     if kind == "counts":
+        if choices.binarize not in (None, "none"):
+            raise UsageError("The model is of word counts, which are not made binary; leave `binarize` out.")
         return stacked([as_counts(part, where) for part in parts])
+    choices = _with_defaults(choices, parts)
     if choices.binarize == "stochastic":
         return stacked([plain(as_grey(part, where, choices).fixed(0)) for part in parts])
     return stacked([as_binary(part, where, choices) for part in parts])
@@ -97,12 +136,18 @@ def load_cases(
 def _streamed(source: Stream | str, choices: Choices) -> Dataset:
     """Cases that are seen once: there are no test cases among them."""
     words = choices.read_vocabulary()
+    if choices.drop_columns:
+        raise UsageError(
+            "A stream's columns cannot be dropped; leave `drop_columns` out, and the columns out of the stream."
+        )
     stream = from_lines(_standard_input(), choices, words) if isinstance(source, str) else source
     if stream.kind == "numbers":
         raise UsageError(
             "A data set holds bits or counts; a stream of other numbers is for a model of your own and nvil.fit."
         )
-    choices = dataclasses.replace(choices, values=stream.kind, binarize=choices.binarize or "none")
+    choices = dataclasses.replace(
+        choices, values=stream.kind, binarize=choices.binarize or "none", stop_words=choices.stop_words or "none"
+    )
     image = None if stream.kind == "counts" else _square(stream.width)
     note = "a stream, every case seen once"
     return Dataset("stream", stream, None, stream.kind, image=image, choices=choices, vocabulary=words, note=note)
@@ -119,6 +164,7 @@ def _standard_input() -> Iterable[str]:
 
 def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset:
     """Decide what the values are, make them binary where asked to, and split."""
+    choices = dataclasses.replace(choices, **contents.decided)
     kind = kind_of(contents, where, choices)
     parts = contents.splits
     note = contents.note
@@ -126,15 +172,19 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         ready: dict[str, Any] = {name: as_counts(rows, where) for name, rows in parts.items()}
         note = note or "word counts"
     elif choices.binarize == "stochastic":
-        choices = dataclasses.replace(choices, white=choices.white or _white(parts.values()))
+        check_columns(list(parts.values()), contents, where, choices)
+        choices = _with_defaults(choices, parts.values())
         ready = {name: as_grey(rows, where, choices) for name, rows in parts.items()}
         note = f"grey levels up to {choices.white:g}; minibatches are binarized anew, validation and test cases once"
     else:
+        given = choices.threshold is not None
         if choices.binarize == "threshold":
-            threshold = _middle(parts.values()) if choices.threshold is None else choices.threshold
-            choices = dataclasses.replace(choices, threshold=threshold)
-            note = f"on where the value is at least {threshold:g}"
+            check_columns(list(parts.values()), contents, where, choices)
+            choices = _with_defaults(choices, parts.values())
+            note = f"on where the value is at least {choices.threshold:g}"
         ready = {name: as_binary(rows, where, choices) for name, rows in parts.items()}
+        if choices.binarize == "threshold":
+            check_varied(list(ready.values()), where, choices, given=given)
         note = note or "binary: every value is 0 or 1"
     if "test" in ready:
         train, test = ready["train"], ready["test"]
@@ -150,11 +200,22 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         test=plain(as_rows(test).fixed(0)),
         kind=kind,
         validation=plain(as_rows(ready["validation"]).fixed(1)) if "validation" in ready else None,
-        image=None if kind == "counts" or isinstance(train, SparseRows) else _square(train.shape[1]),
-        choices=dataclasses.replace(choices, values=kind, binarize=choices.binarize or "none"),
+        image=None if kind == "counts" or isinstance(train, SparseRows) else contents.image or _square(train.shape[1]),
+        choices=dataclasses.replace(
+            choices, values=kind, binarize=choices.binarize or "none", stop_words=choices.stop_words or "none"
+        ),
         vocabulary=contents.vocabulary,
         note=note,
     )
+
+
+def _with_defaults(choices: Choices, parts: Any) -> Choices:
+    """The threshold or the grey level that is white, from the values where they were not said."""
+    if choices.binarize == "threshold" and choices.threshold is None:
+        return dataclasses.replace(choices, threshold=_middle(parts))
+    if choices.binarize == "stochastic" and choices.white is None:
+        return dataclasses.replace(choices, white=_white(parts))
+    return choices
 
 
 def _middle(parts: Any) -> float:

@@ -13,7 +13,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,18 @@ import scipy.sparse
 
 from nvil.data import text
 from nvil.data.choices import Choices
+from nvil.data.columns import kept_columns
+from nvil.data.folders import (
+    PICTURES,
+    checked_text,
+    files_in,
+    idx_pair,
+    is_idx,
+    read_pictures,
+    split_of,
+    splits_of,
+    texts,
+)
 from nvil.data.sparse import SparseRows, sparse_rows
 from nvil.errors import UsageError
 
@@ -33,11 +45,17 @@ class Contents:
     splits: dict[str, Any]
     vocabulary: tuple[str, ...] | None = None
     note: str = ""
+    decided: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Choices that were left open, as the reader made them."""
+    names: tuple[str, ...] | None = None
+    """Of the columns, where a header has them."""
+    image: tuple[int, int] | None = None
+    """(height, width), where the file says that cases are pictures."""
 
 
 FORMATS = (
     ".npy, .npz, .csv, .tsv, .amat, idx, .svm or .svmlight, .mtx, docword.*.txt, .txt (one document per line), .tar of "
-    "texts (all but .npz also with .gz), or a folder of texts"
+    "texts (all but .npz also with .gz), or a folder of texts, of pictures (.png, .jpg) or of idx files"
 )
 
 
@@ -55,10 +73,11 @@ def read(
     if not path.exists():
         raise UsageError(f"There is no file {path}.")
     reader = _reader(path)
+    choices = choices or Choices()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of libraries, about files that are odd but can be read
-            contents = reader(path, choices or Choices(), width, vocabulary)
+            contents = reader(path, choices, width, vocabulary)
     except UsageError:
         raise
     except (MemoryError, OverflowError) as error:
@@ -69,6 +88,8 @@ def read(
         name: checked_rows(rows, path if name == "all" else f"{path} ({name})")
         for name, rows in contents.splits.items()
     }
+    if choices.drop_columns and reader not in (_read_csv, _read_amat):  # these leave them out while reading
+        splits = {name: without_columns(rows, choices.drop_columns, path, width) for name, rows in splits.items()}
     widths = {rows.shape[1] for rows in splits.values()}
     if len(widths) > 1:
         raise UsageError(f"The arrays of {path} have different numbers of columns: {sorted(widths)}.")
@@ -100,12 +121,12 @@ READ_ERRORS = (
 
 def _reader(path: Path) -> Callable[..., Contents]:
     if path.is_dir():
-        return _read_matrix_folder if (path / "offsets.npy").exists() else _read_text_folder
+        return _read_matrix_folder if (path / "offsets.npy").exists() else _read_folder
     name = path.name.lower()
     if re.search(r"\.(tar|tgz)(\.gz|\.bz2|\.xz)?$", name):
         return _read_text_archive
     plain = name.removesuffix(".gz")
-    if re.search(r"[.-]idx\d?(-ubyte)?$", plain):
+    if is_idx(plain):
         return _read_idx
     if plain.startswith("docword") and plain.endswith(".txt"):
         return _read_bag_of_words
@@ -130,6 +151,16 @@ def checked_rows(rows: Any, where: Path | str) -> Any:
     if rows.size == 0:
         raise UsageError(f"{where} is empty: its shape is {rows.shape}.")
     return rows.reshape(len(rows), -1)
+
+
+def without_columns(rows: Any, drop: tuple[str, ...], where: Any, width: int | None = None) -> Any:
+    """A table without some of its columns."""
+    if isinstance(rows, SparseRows):
+        raise UsageError(
+            f"{where} is not a table of numbers, so there are no columns to drop; leave `drop_columns` out."
+        )
+    kept = kept_columns(rows.shape[1], None, drop, where, width)
+    return rows if kept is None else rows[:, kept]
 
 
 @contextlib.contextmanager
@@ -218,15 +249,15 @@ def _sparse(arrays: Any, prefix: str, shape: tuple[int, ...]) -> Any:
     return matrix
 
 
-def _read_csv(path: Path, *_: Any) -> Contents:
-    return _read_table(path, "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ",")
+def _read_csv(path: Path, choices: Choices, width: int | None, _: Any) -> Contents:
+    delimiter = "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
+    return _read_table(path, delimiter, choices.drop_columns, width)
 
 
-def _read_amat(path: Path, *_: Any) -> Contents:
+def _read_amat(path: Path, choices: Choices, width: int | None, _: Any) -> Contents:
     """Numbers with spaces between them, one case per line."""
-    content = _whole(path)
-    bits = _plain_bits(content)
-    return _read_table(path, None) if bits is None else Contents({"all": bits})
+    bits = None if choices.drop_columns else _plain_bits(_whole(path))
+    return _read_table(path, None, choices.drop_columns, width) if bits is None else Contents({"all": bits})
 
 
 def _plain_bits(content: bytes) -> np.ndarray | None:
@@ -241,26 +272,48 @@ def _plain_bits(content: bytes) -> np.ndarray | None:
     return bits
 
 
-def _read_table(path: Path, delimiter: str | None) -> Contents:
+def _read_table(path: Path, delimiter: str | None, drop: tuple[str, ...], width: int | None) -> Contents:
     with opened(path) as file:
         lines = (line.decode("utf-8-sig" if i == 0 else "utf-8") for i, line in enumerate(file))
         blank, first = next(((i, line) for i, line in enumerate(lines) if line.strip()), (0, ""))
     if not first:
         raise UsageError(f"{path} is empty.")
-    try:
-        [float(cell) for cell in first.split(delimiter)]
-        header = blank
-    except ValueError:
-        header = blank + 1
+    cells = [cell.strip().strip("\"'") for cell in first.rstrip("\r\n").split(delimiter)]
+    # The header of a frame without names counts its columns.
+    header = not all(map(_is_number, cells)) or (len(cells) > 4 and cells == [str(i) for i in range(len(cells))])
+    names = tuple(cell or f"Unnamed: {i}" for i, cell in enumerate(cells)) if header else None
+    kept = kept_columns(len(cells), names, drop, path, width)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a header and nothing else is a warning to NumPy
         try:
-            with opened(path) as file:
-                lines = io.TextIOWrapper(file, encoding="utf-8-sig")
-                table = np.loadtxt(lines, delimiter=delimiter, skiprows=header, ndmin=2, comments=None)
+            with opened(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as whole:
+                # Where some are left out, NumPy no longer looks how many columns there are.
+                lines = whole if kept is None else _of_width(whole, len(cells), delimiter)
+                table = np.loadtxt(
+                    lines, delimiter=delimiter, skiprows=blank + header, ndmin=2, comments=None, usecols=kept
+                )
         except UserWarning as error:
             raise ValueError("there is nothing below its header") from error
-    return Contents({"all": table})
+        except ValueError as error:
+            if "could not convert" not in str(error):
+                raise
+            raise ValueError(f"{one_line(error)}, and if that column is not data, drop it by `drop_columns`") from error
+    return Contents({"all": table}, names=names if names is None or kept is None else tuple(names[i] for i in kept))
+
+
+def _of_width(lines: Iterator[str], width: int, delimiter: str | None) -> Iterator[str]:
+    for number, line in enumerate(lines, 1):
+        if line.strip() and (found := len(line.split(delimiter))) != width:
+            raise ValueError(f"line {number} has {found} columns, not {width}")
+        yield line
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
@@ -279,9 +332,8 @@ def _read_idx(path: Path, *_: Any) -> Contents:
     promised = header + dtype.itemsize * int(np.prod([1, *shape], dtype=object))
     if len(content) != promised:
         raise ValueError(f"its header promises {promised} bytes and it has {len(content)}")
-    return Contents(
-        {"all": np.frombuffer(content, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))}
-    )
+    values = np.frombuffer(content, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))
+    return Contents({"all": values}, image=(shape[1], shape[2]) if len(shape) == 3 else None)
 
 
 def _read_svmlight(path: Path, choices: Choices, width: int | None, _: Any) -> Contents:
@@ -397,33 +449,50 @@ def _read_lines(path: Path, choices: Choices, _: Any, vocabulary: tuple[str, ...
 
     def documents() -> Iterator[bytes]:
         with opened(path) as file:
-            yield from file
+            yield from (checked_text(line, path) for line in file)
 
     return _counted({"all": documents}, path, choices, vocabulary)
 
 
-def _read_text_folder(path: Path, choices: Choices, _: Any, vocabulary: tuple[str, ...] | None) -> Contents:
-    """One file per document; folders named train and test are the two splits."""
-    files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
-
-    def documents(which: str) -> Iterator[bytes]:
-        return (file.read_bytes() for file in files if which in ("all", _split_of(file.relative_to(path).as_posix())))
-
-    splits = {_split_of(file.relative_to(path).as_posix()) for file in files}
-    return _counted(_by_split(splits, documents), path, choices, vocabulary)
+def _read_folder(path: Path, choices: Choices, width: int | None, vocabulary: tuple[str, ...] | None) -> Contents:
+    """Pictures, idx files, or texts, one document per file; folders named train and test are the two splits."""
+    files = files_in(path)
+    idx = [file for file in files if is_idx(file.name)]
+    if idx:
+        parts = {split: _read_idx(file) for split, file in idx_pair(idx, path).items()}
+        image = next(iter(parts.values())).image
+        return Contents({split: part.splits["all"] for split, part in parts.items()}, image=image)
+    names = {file: file.relative_to(path).as_posix() for file in files}
+    splits = splits_of(names.values())
+    pictures = [file for file in files if file.suffix.lower() in PICTURES]
+    if 2 * len(pictures) > len(files):
+        if odd := next((file for file in files if file not in pictures), None):
+            raise UsageError(f"{odd} is not a picture (.png or .jpg) as the others in {path} are; move it elsewhere.")
+        by_split = {split: [file for file in files if split in ("all", split_of(names[file]))] for split in splits}
+        cases, image = read_pictures(by_split, physical_memory())
+        return Contents(cases, image=image)
+    for file in files:
+        if file.suffix.lower() != ".txt" and Path(file.name.lower().removesuffix(".gz")).suffix in READERS:
+            raise UsageError(f"{file} is a file of data, not a text among texts; give the file itself.")
+    return _counted(
+        {split: lambda split=split: texts(files, path, split) for split in splits}, path, choices, vocabulary
+    )
 
 
 def _read_text_archive(path: Path, choices: Choices, _: Any, vocabulary: tuple[str, ...] | None) -> Contents:
-    """The same in a .tar archive, which is read and never unpacked."""
+    """Texts in a .tar archive, which is read and never unpacked."""
 
     def documents(which: str) -> Iterator[bytes]:
-        return (content for name, content in members(path) if which in ("all", _split_of(name)))
+        with contextlib.closing(members(path)) as every:
+            for name, content in every:
+                if which in ("all", split_of(name)):
+                    yield checked_text(content, f"{path}, {name}")
 
-    splits = {_split_of(name) for name, _ in members(path)}
-    return _counted(_by_split(splits, documents), path, choices, vocabulary)
+    splits = splits_of(name for name, _ in members(path))
+    return _counted({split: lambda split=split: documents(split) for split in splits}, path, choices, vocabulary)
 
 
-def members(path: Path) -> Iterator[tuple[str, bytes]]:
+def members(path: Path) -> Generator[tuple[str, bytes], None, None]:
     """The files in a .tar archive, in memory one after another: `(name, content)`."""
     with tarfile.open(path) as archive:
         for member in archive:
@@ -432,23 +501,7 @@ def members(path: Path) -> Iterator[tuple[str, bytes]]:
             if member.isfile() and (file := archive.extractfile(member)) is not None:
                 if member.size > physical_memory() // 2:
                     raise MemoryError
-                yield member.name, file.read()
-
-
-def _split_of(name: str) -> str:
-    """Which split a file belongs to, by the folders it is in: .../train/..., .../20news-bydate-test/..."""
-    for part in name.lower().split("/")[:-1]:
-        if found := re.search(r"(?:^|[-_.])(train|test)(?:ing)?$", part):
-            return found[1]
-    return "all"
-
-
-def _by_split(
-    splits: set[str], documents: Callable[[str], Iterator[bytes]]
-) -> dict[str, Callable[[], Iterator[bytes]]]:
-    if splits == {"train", "test"}:
-        return {"train": lambda: documents("train"), "test": lambda: documents("test")}
-    return {"all": lambda: documents("all")}
+                yield member.name.removeprefix("./"), file.read()
 
 
 def _counted(
@@ -457,8 +510,15 @@ def _counted(
     choices: Choices,
     vocabulary: tuple[str, ...] | None,
 ) -> Contents:
-    counted = text.count(splits, words=choices.words, stop_words=choices.stop_words, vocabulary=vocabulary, where=path)
-    return Contents(counted.splits, counted.vocabulary, counted.note)
+    counted = text.count(
+        splits,
+        words=choices.words,
+        stop_words=choices.stop_words or "english",
+        max_df=choices.max_df,
+        vocabulary=vocabulary,
+        where=path,
+    )
+    return Contents(counted.splits, counted.vocabulary, counted.note, counted.decided)
 
 
 READERS: dict[str, Callable[..., Contents]] = {

@@ -151,7 +151,7 @@ def prepare_reuters(folder: Path, archive: Path) -> None:
 def _save_counted(folder: Path, splits: dict[str, Any], words: int) -> None:
     import scipy.sparse
 
-    counted = text.count(splits, words=words, stop_words="english")
+    counted = text.count(splits, words=words, stop_words="english", max_df=1.0, by="tokens")
     train, test = counted.splits["train"], counted.splits["test"]
     rows = np.arange(train.shape[0], train.shape[0] + test.shape[0])
     save_matrix(folder, scipy.sparse.vstack([train, test]), counted.vocabulary, rows)
@@ -196,8 +196,14 @@ MNIST = _remotes(
 )
 FASHION_MNIST = _remotes(
     {
-        "train-images-idx3-ubyte.gz": {"sha256": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"},
-        "t10k-images-idx3-ubyte.gz": {"sha256": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"},
+        "train-images-idx3-ubyte.gz": {
+            "sha256": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            "content_sha256": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        },
+        "t10k-images-idx3-ubyte.gz": {
+            "sha256": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            "content_sha256": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        },
     },
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
@@ -213,7 +219,8 @@ NEWSGROUPS = (
             "https://ndownloader.figshare.com/files/5975967",
             "http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz",
         ),
-        "8f1b2514ca22a5ade8fbb9cfa5727df95fa587f4c87b786e15c759fa66d95610",
+        sha256="8f1b2514ca22a5ade8fbb9cfa5727df95fa587f4c87b786e15c759fa66d95610",
+        members_sha256="f5e09281ac497458181e6650b89e2a39b7ba5f8a928bc3ebfe215e181b99200b",
     ),
 )
 RCV1 = _remotes(

@@ -102,6 +102,10 @@ def as_matrix(rows: Rows) -> Any:
 @as_rows.register(scipy.sparse.spmatrix)
 def sparse_rows(matrix: Any) -> SparseRows:
     """A SciPy matrix as `SparseRows`; entries at the same place are added up."""
+    if matrix.ndim != 2:
+        raise UsageError(f"The data must have one case per row, got a sparse array of shape {matrix.shape}.")
+    if matrix.dtype.kind not in "biuf":
+        raise UsageError(f"The data holds {matrix.dtype} values; numbers are needed.")
     matrix = scipy.sparse.csr_array(matrix)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()

@@ -47,6 +47,8 @@ class Stream:
         self.kind: Kind = kind
         self._rest = self._checked(cases)
         self.waiting = False  # for the next case
+        self.failure: Exception | None = None  # to be raised when the cases before it have been trained on
+        self._windows = 0
         self._first: list[np.ndarray] = []
         self._number = 0
         self._width: int | None = None
@@ -76,10 +78,17 @@ class Stream:
         return DenseRows(self.peek(FIRST))
 
     def peek(self, count: int) -> np.ndarray:
-        """The next `count` cases, without taking them from the stream."""
+        """The next `count` cases, without taking them from the stream.
+
+        Where a later case than the first ones is bad, the stream ends before it, and `failure` is what was wrong.
+        """
         self.waiting = True
         try:
             self._first += itertools.islice(self._rest, max(0, count - len(self._first)))
+        except Exception as error:
+            if self._number <= FIRST:
+                raise
+            self.failure = error
         finally:
             self.waiting = False
         return np.stack(self._first[:count]) if self._first else np.zeros((0, self._width or 0), np.uint8)
@@ -102,6 +111,9 @@ class Stream:
         updates = max(1, WINDOW_BYTES // (batch_size * self.width * self.dtype.itemsize))
         updates = min(updates, max(1, 10_000 // batch_size))
         cases = self.take(updates * batch_size)
+        if self.failure is not None and len(cases) < batch_size and not self._windows:
+            raise self.failure
+        self._windows += 1
         padding = np.zeros((updates * batch_size - len(cases), self.width), self.dtype)
         rows = np.concatenate([cases.reshape(-1, self.width), padding])
         return InOrder(jnp.asarray(rows), jnp.asarray(step, jnp.int32)), len(cases) // batch_size
@@ -113,12 +125,17 @@ class Stream:
     def _checked(self, cases: Iterable[Any]) -> Iterator[np.ndarray]:
         for case in cases:
             self._number += 1
-            dense = case.toarray() if scipy.sparse.issparse(case) else np.asarray(case)
+            try:
+                dense = case.toarray() if scipy.sparse.issparse(case) else np.asarray(case)
+            except (ValueError, TypeError) as error:
+                raise UsageError(f"Case {self._number} of the stream is not a row of numbers.") from error
             if dense.dtype.kind not in "biuf":
                 raise UsageError(f"Case {self._number} of the stream holds {dense.dtype} values; numbers are needed.")
             row = dense.ravel()
+            if not len(row):
+                raise UsageError(f"Case {self._number} of the stream has no values.")
             self._width = len(row) if self._width is None else self._width
-            if len(row) != self._width or not len(row):
+            if len(row) != self._width:
                 raise UsageError(
                     f"Case {self._number} of the stream has {len(row)} values, not {self._width} as before."
                 )

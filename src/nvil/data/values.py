@@ -1,17 +1,21 @@
 """What the values of a file are: bits, grey levels to be made bits, or word counts."""
 
+import logging
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from nvil.data.choices import Choices
+from nvil.data.columns import odd_column, said
 from nvil.data.dataset import Kind
 from nvil.data.grey import Grey
 from nvil.data.readers import Contents
 from nvil.data.sparse import SparseRows, sparse_rows
 from nvil.errors import UsageError
+from nvil.rows import as_rows
 
+log = logging.getLogger("nvil")
 BINARIZE = 'say how to make them binary with `binarize="threshold"` or `binarize="stochastic"`'
 
 
@@ -26,7 +30,7 @@ def kind_of(contents: Contents, where: Any, choices: Choices) -> Kind:
     parts = list(contents.splits.values())
     if not any(isinstance(part, SparseRows) for part in parts):
         for part in parts:
-            _check_dense(part, where)
+            _check_dense(part, where, contents.names, pictures=contents.image is not None)
         return "binary"
     if all(np.all((part.values == 0) | (part.values == 1)) for part in parts):
         raise UsageError(
@@ -110,16 +114,49 @@ def _check_finite(rows: np.ndarray, where: Any) -> None:
         raise UsageError(f"{where} has a value that is not a finite number, at row {row}, column {column} (from 0).")
 
 
-def _check_dense(rows: np.ndarray, where: Any) -> None:
+def _check_dense(rows: np.ndarray, where: Any, names: tuple[str, ...] | None = None, *, pictures: bool = False) -> None:
     """Refuse values other than 0 and 1, with a hint at what they may be."""
     _check_finite(rows, where)
     outside = (rows != 0) & (rows != 1)
     if not np.any(outside):
         return
     row, column = np.argwhere(outside)[0]
-    whole = rows.min() >= 0 and np.array_equal(rows, np.round(rows))
+    whole = not pictures and rows.min() >= 0 and np.array_equal(rows, np.round(rows))
+    first = f"{where} has values other than 0 and 1, first {rows[row, column]:g} at row {row}, column {column} (from 0)"
+    if (odd := odd_column(rows, names)) is not None:
+        others = (
+            "the others are 0 and 1 alone" if not np.any(np.delete(outside, odd[0], axis=1)) else f"then {BINARIZE}"
+        )
+        raise UsageError(f"{first}; {said(*odd, names)}; {others}.")
     raise UsageError(
-        f"{where} has values other than 0 and 1, first {rows[row, column]:g} at row {row}, column {column} (from 0); "
-        + BINARIZE
-        + (', or, if they are word counts, say `values="counts"`.' if whole else ".")
+        f"{first}; {BINARIZE}" + (', or, if they are word counts, say `values="counts"`.' if whole else ".")
     )
+
+
+def check_columns(parts: list[Any], contents: Contents, where: Any, choices: Choices) -> None:
+    """Before a default is taken from the values, refuse a label or an index among them; else only tell of it."""
+    rows = parts[0]
+    odd = None if isinstance(rows, SparseRows) else odd_column(rows, contents.names)
+    if odd is None:
+        return
+    name = {"threshold": "threshold", "stochastic": "white"}.get(choices.binarize or "")
+    text = f"{where}: {said(*odd, contents.names)}"
+    if name is not None and getattr(choices, name) is None:
+        raise UsageError(f"{text}; if it is data like the rest, give `{name}`.")
+    log.warning("%s.", text)
+
+
+def check_varied(parts: list[Any], where: Any, choices: Choices, *, given: bool) -> None:
+    """Refuse a threshold that leaves (almost) every variable the same in all cases; one that was `given` may pass."""
+    width = parts[0].shape[1]
+    on = sum(as_rows(part).column_sums() for part in parts)
+    varied = int(np.sum((on > 0) & (on < sum(part.shape[0] for part in parts))))
+    if varied > width // 20:
+        return
+    same = f"{width - varied} of the {width} variables of {where} are the same in every case"
+    text = f"With a threshold of {choices.threshold:g}, {same}"
+    if not given or not varied:
+        raise UsageError(
+            f"{text}; give a `threshold` among the values of most variables, or drop columns that are not data."
+        )
+    log.warning("%s.", text)

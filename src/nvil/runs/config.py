@@ -131,10 +131,23 @@ class Config:
     white: float | None = option(
         None, "data", "For stochastic: the value that is certainly on; by default 1 for values up to 1, else 255."
     )
-    words: int = option(Choices.words, "data", "Of text: how many words to count, the most frequent.")
-    stop_words: str = option(Choices.stop_words, "data", "Of text: english leaves its most common words out.")
+    words: int = option(Choices.words, "data", "Of text: how many words to count, those in most documents.")
+    stop_words: str | None = option(
+        None, "data", "Of text: english, the default, leaves its most common words out; none keeps them."
+    )
+    max_df: float | None = option(
+        None,
+        "data",
+        "Of text: words in a larger share of the documents are left out; by default 0.5 from 100 documents up.",
+    )
     vocabulary: str | None = option(None, "data", "Of text: a file with the words to count, one per line, instead.")
     first_index: int = option(Choices.first_index, "data", "Of svmlight files: the index of the first column, 1 or 0.")
+    drop_columns: tuple[str, ...] = option(
+        (),
+        "data",
+        "Of tables: columns that are not data, such as a label, by their names in the header or places from 0 (-1 is "
+        "the last).",
+    )
     columns: int | None = option(None, "data", "Of a stream of column:count lines: how many columns there are.")
 
     validation: int | None = option(

@@ -40,6 +40,22 @@ def locked(folder: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process that is alive trains in `folder`."""
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return False
+    try:
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return fcntl is None
+    except OSError:  # it is, or, on some network file systems, it cannot be known
+        return True
+    finally:
+        os.close(descriptor)
+
+
 def _lock(path: Path) -> int:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)

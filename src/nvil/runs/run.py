@@ -39,7 +39,7 @@ from nvil.learning import Learner, default_validation
 from nvil.rows import Rows, Source, as_source, check_hold_out
 from nvil.runs import checkpoints, metrics, storage
 from nvil.runs.config import CHECKPOINT_SECONDS, LARGEST, Config, config_from, typed_fields
-from nvil.runs.lock import locked
+from nvil.runs.lock import is_locked, locked
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 MADE_WITH = ("version", *PACKAGES, "python", "platform", "device")
@@ -222,8 +222,8 @@ class Run:
         if not folder.is_dir():
             raise UsageError(f"There is no run {folder}; make one with: nvil train --out {folder}")
         path = folder / "config.toml"
-        if (folder / "lock").exists() and not path.exists():
-            raise UsageError(f"The run {folder} has only just begun, and has nothing to show yet.")
+        if not path.exists() and is_locked(folder):
+            raise UsageError(f"The run {folder} has only just begun; {_first_checkpoint(CHECKPOINT_SECONDS)}")
         values = storage.read_toml(path)
         storage.check_format(path, values.get("format"))
         try:
@@ -320,6 +320,11 @@ class Run:
 
     def load_best(self) -> Pair:
         """The model and its inference network, with the parameters of the best validation bound."""
+        if not (self.folder / checkpoints.BEST).exists() and is_locked(self.folder):
+            due = (self.folder / "config.toml").stat().st_mtime + CHECKPOINT_SECONDS - time.time()
+            raise UsageError(
+                f"The run {self.folder} is in training and has no checkpoint yet; {_first_checkpoint(due)}"
+            )
         return checkpoints.load_best(self.folder, self.like())
 
     def best_update(self) -> int | None:
@@ -467,6 +472,11 @@ class Run:
                     yield report
                 if after_chunk(done):
                     break
+        except UsageError as error:  # a bad case of a stream
+            if reached is None:
+                raise
+            at = int(reached.state.step)
+            raise UsageError(f"{error} What came before it is trained on and saved, at update {at}.") from error
         except training.DivergedError as error:
             self.write_config()
             save(error.checkpoint)
@@ -475,6 +485,11 @@ class Run:
         finally:  # the end, an exception, or the caller had enough
             if reached is not None and saved != int(reached.state.step):
                 save(reached)
+
+
+def _first_checkpoint(seconds: float) -> str:
+    due = max(1, round(seconds))
+    return f"its first checkpoint is due in about {due} seconds, unless its `checkpoint_seconds` says otherwise."
 
 
 def made_with() -> dict[str, str]:

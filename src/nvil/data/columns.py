@@ -1,0 +1,79 @@
+"""The columns of a table: which to leave out, and which look as if they should be."""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nvil.errors import UsageError
+
+NOT_DATA = {"label", "labels", "class", "target", "id", "index", "unnamed: 0"}
+"""Names, in lower case, of a first or last column that is hardly a variable."""
+
+
+def kept_columns(
+    width: int, names: Sequence[str] | None, drop: Sequence[str], where: Any, expected: int | None = None
+) -> list[int] | None:
+    """The places of the columns that are left, or None for all of them.
+
+    New cases for a model of `expected` variables may come without what was dropped from its training cases.
+    """
+    if not drop or width == expected:
+        return None
+    dropped = set()
+    for column in drop:
+        if re.fullmatch(r"-?\d+", column):
+            place = int(column)
+            if not -width <= place < width:
+                raise UsageError(f"{where} has no column {column} to drop; it has {width}, the first is 0.")
+            dropped.add(place % width)
+        elif column in (names or ()):
+            dropped |= {place for place, name in enumerate(names or ()) if name == column}
+        else:
+            shown = f"its columns are {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else None
+            raise UsageError(
+                f"{where} has no column {column!r} to drop; {shown or 'its columns have no names, only places from 0'}."
+            )
+    if len(dropped) == width:
+        raise UsageError(f"`drop_columns` leaves nothing of the {width} columns of {where}.")
+    return [place for place in range(width) if place not in dropped]
+
+
+def odd_column(rows: np.ndarray, names: Sequence[str] | None) -> tuple[int, str] | None:
+    """The place of a first or last column that looks like a label or an index, and why; None where there is none."""
+    cases, width = rows.shape
+    if width < 3 or not np.all(np.isfinite(rows)):
+        return None
+    for place in (0, width - 1):
+        if names and names[place].lower() in NOT_DATA:
+            return place, f"its name is {names[place]!r}"
+    whole = [place for place in (0, width - 1) if np.array_equal(rows[:, place], np.round(rows[:, place]))]
+    for place in whole:
+        column = rows[:, place].astype(float)
+        if cases >= 10 and column[0] in (0, 1) and np.all(np.diff(column) == 1):
+            return place, "it counts the cases"
+    highest = rows.max(axis=0).astype(float)
+    for place in whole:
+        usual = np.delete(highest, place).max()
+        if highest[place] >= 2 * usual > 0:
+            return place, f"whole numbers up to {highest[place]:g}, where no other value is above {usual:g}"
+    if math.isqrt(width - 1) ** 2 == width - 1 > 9:
+        for place in whole:
+            usual = np.delete(highest, place).max()
+            few = len(np.unique(rows[:, place])) <= min(100, cases // 2)
+            if few and 1 < highest[place] != usual:
+                beside = f"beside a square of {width - 1} with values up to {usual:g}"
+                return place, f"whole numbers up to {highest[place]:g}, {beside}"
+    return None
+
+
+def said(place: int, why: str, names: Sequence[str] | None) -> str:
+    """What to say of an odd column."""
+    name = names[place] if names else ""
+    typed = name if re.fullmatch(r"[^\W\d]\w*", name) else str(place)
+    return (
+        f"column {place}{f', {name!r},' if name else ''} is unlike the rest ({why}): if it is a label or an index, "
+        f'leave it out with `drop_columns="{typed}"`'
+    )
