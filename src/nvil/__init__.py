@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from nvil import contracts as contracts
     from nvil import data as data
     from nvil import diagnostics as diagnostics
+    from nvil import domains as domains
     from nvil import estimators as estimators
     from nvil import exact as exact
     from nvil import layers as layers
@@ -56,6 +57,7 @@ _HOMES = {
             "contracts",
             "data",
             "diagnostics",
+            "domains",
             "estimators",
             "exact",
             "layers",

@@ -57,7 +57,9 @@ class Config:
         "what",
         "sbn (sigmoid belief network), fdarn (autoregressive latents) or darn (autoregressive latents and visibles).",
     )
-    hidden: tuple[int, ...] = option((100, 50), "what", "Latent variables in each layer, from the data up.")
+    hidden: tuple[int, ...] = option(
+        (100, 50), "what", "Latent variables in each layer, from the data up (the paper lists the deepest first)."
+    )
     updates: int | None = option(
         None, "what", "Parameter updates in all; by default 30,000, or all that a stream has cases for."
     )
