@@ -26,7 +26,7 @@ TINY = ("--hidden", "6", "4", "--updates", "40", "--report-every", "20", "--vali
 
 @pytest.fixture(autouse=True, scope="module")
 def plain_reports():
-    """Pages are test_report's, diagnostics test_diagnostics'; these would take most of the time that tests here take."""
+    """Pages are test_report's, diagnostics test_diagnostics': they would take most of the time of most tests here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nvil.report, "write_report", plain_page)
         patch.setattr(nvil.Learner, "diagnose", plain_diagnose)

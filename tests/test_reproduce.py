@@ -203,8 +203,10 @@ def test_cells_are_listed(capsys):
 
 
 def test_a_cell_runs_in_a_process_of_its_own_within_a_budget(tmp_path, monkeypatch, capsys):
-    """A process of its own, on a real preset, which the budget stops: it saves first. The clock here says that the budget
-    is spent once the run has begun to write."""
+    """A process of its own, on a real preset, stopped by the budget after it has saved.
+
+    The clock here says that the budget is spent once the run has begun to write.
+    """
     monkeypatch.chdir(tmp_path)
     np.save("pixels.npy", np.random.default_rng(0).integers(0, 2, (2000, 9), np.uint8))
     words = ["reproduce", "table1", "--data", "pixels.npy"]
