@@ -1,0 +1,816 @@
+"""Mutation testing by hand: faults that could creep into the package, each of which some test must find.
+
+    make mutants                            # all of them, as many at a time as there are cores
+    python tests/mutants.py --only "key"    # those with this in their name
+
+Each mutant is one small change of one file. It is made in a copy of the package, and the tests named beside it are run
+there: one of them must fail, by an assertion, where without the change they all pass. `tests/test_mutants.py` sees to
+it that each change can still be made. When a test proves something new, put the fault that it is there to find here.
+"""
+
+import argparse
+import concurrent.futures
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "src/nvil"
+COPIED = ("src", "tests", "examples", "pyproject.toml", "README.md")
+SECONDS = 300
+"""After which a test that does not end counts as one that did not fail."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """`old` is `new` in `file` of the package: one of `tests` must fail. `old` occurs there once."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def __init__(self, name: str, file: str, old: str, new: str, *tests: str):
+        for field, value in zip(dataclasses.fields(self), (name, file, old, new, tests), strict=True):
+            object.__setattr__(self, field.name, value)
+
+    def applied(self, text: str) -> str:
+        found = text.count(self.old)
+        if found != 1:
+            raise ValueError(
+                f"{self.name}: its text occurs {found} times in {self.file}, not once; bring it up to date."
+            )
+        return text.replace(self.old, self.new)
+
+
+def test(file: str, name: str) -> str:
+    return f"tests/test_{file}.py::test_{name}"
+
+
+CONSTANTS = test("independence", "the_paper_s_constants_are_the_defaults")
+Q_APART = test("independence", "every_sample_case_and_layer_of_q_is_drawn_apart")
+P_APART = test("independence", "every_dream_and_layer_of_p_is_drawn_apart_and_from_the_wake_phase")
+KEYS = test("independence", "minibatches_and_draws_have_keys_of_their_own")
+MINIBATCH = test("independence", "a_minibatch_draws_every_case_as_often_and_next_to_every_other")
+BLOCKS = test("independence", "every_block_case_and_sample_of_an_evaluation_is_drawn_apart")
+HELD_OUT = test("independence", "validation_never_sees_a_training_case_nor_training_a_validation_case")
+WEIGHTS = test("independence", "weights_start_uniform_within_glorot_s_limit")
+OWN_WEIGHTS = test("independence", "every_layer_starts_with_weights_of_its_own")
+SUM_TO_ONE = test("contract", "distributions_sum_to_one_and_the_bound_is_below_the_log_likelihood")
+ALGORITHM_1 = test("signals", "algorithm_1_line_by_line")
+UNBIASED = test("estimators", "strict_order_is_unbiased") + "[1-1-2]"
+PSI = test("estimators", "baseline_gradient_is_that_of_the_squared_centred_signal")
+IN_BLOCKS = test("training", "evaluation_in_blocks_covers_every_case")
+LEARNS = test("training", "training_raises_the_exact_bound") + "[optimiser0]"
+LOOP = test("training", "the_compiled_loop_does_what_single_steps_do")
+RATES = test("training", "the_inference_network_moves_at_its_own_rate")
+SPLIT = test("training", "validation_cases_are_held_out")
+FAULTS = test("runs", "a_fault_at_every_single_call_loses_nothing") + "[Dead]"
+DAMAGED = test("runs", "a_damaged_checkpoint_is_passed_over_and_said")
+
+MUTANTS = (
+    # layers
+    Mutant(
+        "initial weights three times too large",
+        "layers.py",
+        "limit = np.sqrt(6.0 / (inputs + outputs)).item()",
+        "limit = 3 * np.sqrt(6.0 / (inputs + outputs)).item()",
+        WEIGHTS,
+    ),
+    Mutant(
+        "initial weights all positive",
+        "layers.py",
+        "minval=-limit, maxval=limit",
+        "minval=0.0, maxval=limit",
+        WEIGHTS,
+    ),
+    Mutant(
+        "a unit is on where it should be off",
+        "layers.py",
+        "(uniform(key, mean.shape) < mean)",
+        "(uniform(key, mean.shape) > mean)",
+        test("models", "inference_samples_follow_the_enumerated_distribution"),
+    ),
+    Mutant(
+        "one draw for all the cases of a batch",
+        "layers.py",
+        "(uniform(key, mean.shape) < mean)",
+        "(uniform(key, mean.shape[-1:]) < mean)",
+        Q_APART,
+    ),
+    Mutant(
+        "a unit sees itself",
+        "layers.py",
+        "return jnp.triu(self.within, 1)",
+        "return jnp.triu(self.within)",
+        test("layers", "a_unit_depends_only_on_those_before_it"),
+    ),
+    Mutant(
+        "blocks of units do not see each other",
+        "layers.py",
+        "margin[:, begin:end] + value @ within[:begin, begin:end])",
+        "margin[:, begin:end])",
+        test("layers", "sampling_in_blocks_is_the_plain_loop"),
+    ),
+    Mutant(
+        "the normaliser of the first word only",
+        "layers.py",
+        "jnp.sum(value, axis=-1) * jax.nn.logsumexp(logits, axis=-1)",
+        "jax.nn.logsumexp(logits, axis=-1)",
+        test("layers", "multinomial_log_prob_leaves_the_coefficient_out"),
+    ),
+    Mutant(
+        "the same words in every document",
+        "layers.py",
+        "uniform(word_key, (cumulative.shape[0], longest))",
+        "uniform(word_key, (1, longest))",
+        test("independence", "words_of_documents_are_drawn_apart"),
+    ),
+    Mutant(
+        "the derivative of softplus upside down",
+        "layers.py",
+        "jax.nn.sigmoid(logits) * tangent",
+        "jax.nn.sigmoid(-logits) * tangent",
+        test("models", "log_prob_is_finite_and_right_for_extreme_logits"),
+    ),
+    # networks
+    Mutant(
+        "Q samples every layer with one key",
+        "networks.py",
+        "value = layer.sample(layer_key, value)\n            h.append(value)",
+        "value = layer.sample(keys[0], value)\n            h.append(value)",
+        Q_APART,
+    ),
+    Mutant(
+        "P samples every layer with one key",
+        "networks.py",
+        "value = layer.sample(layer_key, value)\n            values.append(value)",
+        "value = layer.sample(keys[0], value)\n            values.append(value)",
+        P_APART,
+    ),
+    Mutant(
+        "Q does not centre its input",
+        "networks.py",
+        "return x - jax.lax.stop_gradient(self.center.value)",
+        "return x",
+        test("models", "only_the_inference_network_centres_its_input"),
+    ),
+    Mutant(
+        "the centre is trained",
+        "networks.py",
+        "return x - jax.lax.stop_gradient(self.center.value)",
+        "return x - self.center.value",
+        test("models", "only_the_inference_network_centres_its_input"),
+    ),
+    # models
+    Mutant(
+        "P and Q start from the same draws",
+        "models.py",
+        'down, up = jax.random.split(seeded_key(seed, "weights"))',
+        'down = up = seeded_key(seed, "weights")',
+        OWN_WEIGHTS,
+    ),
+    Mutant(
+        "the same weights for every seed",
+        "models.py",
+        'seeded_key(seed, "weights")',
+        'seeded_key(0, "weights")',
+        OWN_WEIGHTS,
+    ),
+    Mutant(
+        "visible biases start at the mean itself",
+        "models.py",
+        "return jnp.log(rate) - jnp.log1p(-rate)",
+        "return rate",
+        test("models", "visible_biases_start_at_the_logit_of_the_mean"),
+    ),
+    # signals
+    Mutant(
+        "the running averages forget fast",
+        "signals.py",
+        "return decay * old + (1 - decay) * new",
+        "return (1 - decay) * old + decay * new",
+        ALGORITHM_1,
+    ),
+    Mutant(
+        "the strict order is the paper's",
+        "signals.py",
+        'return signal - (updated if self.order == "paper" else state), 0.0, updated',
+        "return signal - updated, 0.0, updated",
+        ALGORITHM_1,
+    ),
+    Mutant(
+        "a faint signal is amplified",
+        "signals.py",
+        "signal / jnp.maximum(1.0, jnp.sqrt(variance))",
+        "signal / jnp.sqrt(variance)",
+        test("signals", "a_faint_signal_is_not_amplified"),
+    ),
+    Mutant(
+        "local signals without the prior",
+        "signals.py",
+        "reverse=True) + log_p[..., -1:]",
+        "reverse=True)",
+        test("signals", "local_signals_keep_all_terms_from_their_layer_up"),
+    ),
+    Mutant(
+        "local signals of the layers below",
+        "signals.py",
+        "axis=terms.ndim - 1, reverse=True)",
+        "axis=terms.ndim - 1)",
+        test("signals", "local_signals_keep_all_terms_from_their_layer_up"),
+    ),
+    Mutant(
+        "leave-one-out leaves none out",
+        "signals.py",
+        "(signal - jnp.mean(signal, axis=0)) * (samples / (samples - 1))",
+        "signal - jnp.mean(signal, axis=0)",
+        test("estimators", "a_leave_one_out_baseline_is_unbiased") + "[True-1-2-2]",
+    ),
+    Mutant(
+        "the chain loses its baseline",
+        "signals.py",
+        "total = total + baseline",
+        "total = total + 0 * baseline",
+        PSI,
+    ),
+    Mutant(
+        "a baseline of 50 units",
+        "signals.py",
+        "def input_dependent_baseline(units: int = 100)",
+        "def input_dependent_baseline(units: int = 50)",
+        CONSTANTS,
+    ),
+    Mutant(
+        "a running mean that decays by 0.9",
+        "signals.py",
+        "def running_mean(decay: float = 0.8,",
+        "def running_mean(decay: float = 0.9,",
+        CONSTANTS,
+    ),
+    Mutant(
+        "all baselines start with one key",
+        "signals.py",
+        "keys = jax.random.split(key, len(contexts))",
+        "keys = [key] * len(contexts)",
+        test("independence", "baselines_of_different_layers_start_apart"),
+    ),
+    # estimators
+    Mutant(
+        "all samples of a case are the same",
+        "estimators/samples.py",
+        "jax.random.split(key, samples))",
+        "jnp.stack([key] * samples))",
+        Q_APART,
+    ),
+    Mutant(
+        "gradients are summed over the samples",
+        "estimators/nvil.py",
+        "return total / self.samples, (new_state, info)",
+        "return total, (new_state, info)",
+        UNBIASED,
+    ),
+    Mutant(
+        "the baselines are not trained",
+        "estimators/nvil.py",
+        " + jnp.sum(signal * baseline)",
+        "",
+        PSI,
+    ),
+    Mutant(
+        "the signal is differentiated",
+        "estimators/nvil.py",
+        "raw = jax.lax.stop_gradient(self.signals(log_p, log_q))",
+        "raw = self.signals(log_p, log_q)",
+        test("estimators", "reinforce_is_unbiased") + "[1]",
+        PSI,
+    ),
+    Mutant(
+        "the bound of the samples is summed",
+        "estimators/nvil.py",
+        "bound=jnp.mean(jnp.sum(log_p, axis=-1)",
+        "bound=jnp.sum(jnp.sum(log_p, axis=-1)",
+        test("estimators", "info_reports_the_raw_bound"),
+    ),
+    Mutant(
+        "one dream for the whole minibatch",
+        "estimators/wake_sleep.py",
+        "pair.model.sample(sleep, _cases(x))",
+        "jax.tree.map(lambda v: jnp.repeat(v, _cases(x), axis=0), pair.model.sample(sleep, 1))",
+        P_APART,
+    ),
+    Mutant(
+        "the sleep phase is left out",
+        "estimators/wake_sleep.py",
+        " + jnp.sum(dream_log_q)",
+        "",
+        test("contract", "wake_sleep_with_more_cases_and_samples") + "[2-1]",
+    ),
+    # learning
+    Mutant(
+        "latents are drawn with the minibatch's key",
+        "learning.py",
+        "self.estimator.gradients(draw_key, state.params",
+        "self.estimator.gradients(data_key, state.params",
+        KEYS,
+    ),
+    Mutant(
+        "the first statistics are drawn with the minibatch's key",
+        "learning.py",
+        "data_key, init_key = jax.random.split(key)",
+        "data_key = init_key = key",
+        KEYS,
+    ),
+    Mutant(
+        "every update draws the same",
+        "learning.py",
+        "jax.random.fold_in(state.key, state.step)",
+        "state.key",
+        KEYS,
+    ),
+    Mutant(
+        "every seed trains alike",
+        "learning.py",
+        'key = seeded_key(seed, "training")',
+        'key = seeded_key(0, "training")',
+        KEYS,
+    ),
+    Mutant(
+        "training walks downhill",
+        "learning.py",
+        "descent = jax.tree.map(jnp.negative, trained(gradients))",
+        "descent = trained(gradients)",
+        LEARNS,
+    ),
+    Mutant(
+        "the average is the last",
+        "learning.py",
+        "return old + (new - old) / parts.astype(old.dtype)",
+        "return new",
+        test("own_run", "averaged_parameters_are_the_mean_of_the_last_share"),
+    ),
+    Mutant(
+        "a tenth of the cases is held out",
+        "learning.py",
+        "max(100, cases // 20)",
+        "max(100, cases // 10)",
+        test("training", "the_default_validation_set_is_a_share_with_a_floor_and_a_cap"),
+    ),
+    # training
+    Mutant(
+        "the validation bound is measured on training rows",
+        "training.py",
+        "learner.validate(learned, held_out,",
+        "learner.validate(learned, rows,",
+        HELD_OUT,
+    ),
+    Mutant(
+        "validation cases are trained on",
+        "runs/run.py",
+        "training.hold_out(source, validation, seed))",
+        "source, training.hold_out(source, validation, seed)[1])",
+        HELD_OUT,
+    ),
+    Mutant(
+        "every validation draws the same",
+        "training.py",
+        "samples=validation_samples, seed=done)",
+        "samples=validation_samples, seed=0)",
+        HELD_OUT,
+    ),
+    Mutant(
+        "the worst parameters are kept",
+        "training.py",
+        "if found.bound > best.bound:",
+        "if best.step == 0 or found.bound < best.bound:",
+        test("training", "the_best_parameters_are_those_of_the_best_validation_bound"),
+    ),
+    Mutant(
+        "a report has the last update's bound",
+        "training.py",
+        "total = jax.tree.map(jnp.add, total, info)",
+        "total = info",
+        LOOP,
+    ),
+    Mutant(
+        "patience lasts a report longer",
+        "training.py",
+        "step - best.step >= patience * report_every",
+        "step - best.step > patience * report_every",
+        test("training", "patience_ends_training_after_so_many_reports_without_a_better_bound"),
+    ),
+    Mutant(
+        "a validation of one sample",
+        "training.py",
+        "validation: int | Any | None = None,\n    validation_samples: int = 10,",
+        "validation: int | Any | None = None,\n    validation_samples: int = 1,",
+        CONSTANTS,
+    ),
+    # evaluation
+    Mutant(
+        "the same key in every block of an evaluation",
+        "evaluation.py",
+        "samples, jax.random.fold_in(key, i), objective)",
+        "samples, key, objective)",
+        BLOCKS,
+    ),
+    Mutant(
+        "the same key in every sample of an evaluation",
+        "evaluation.py",
+        "objective(jax.random.fold_in(key, i), pair, x)",
+        "objective(key, pair, x)",
+        BLOCKS,
+    ),
+    Mutant(
+        "the same draws whatever the seed of an evaluation",
+        "evaluation.py",
+        'seeded_key(seed, "evaluation")',
+        'seeded_key(0, "evaluation")',
+        BLOCKS,
+    ),
+    Mutant(
+        "the padding of the last block counts",
+        "evaluation.py",
+        "np.asarray(mean, float)[: len(rows)]",
+        "np.asarray(mean, float)",
+        IN_BLOCKS,
+    ),
+    Mutant(
+        "the standard error of all there is",
+        "evaluation.py",
+        "np.std(means, ddof=1)",
+        "np.std(means)",
+        IN_BLOCKS,
+    ),
+    Mutant(
+        "the perplexity of words for that of documents",
+        "evaluation.py",
+        "np.mean(means[written] / lengths[written])",
+        "np.sum(means[written]) / np.sum(lengths)",
+        test("layers", "perplexities_by_hand"),
+    ),
+    # apply
+    Mutant(
+        "codes of one sample, over and over",
+        "apply.py",
+        "jax.random.split(key, samples)",
+        "jnp.stack([key] * samples)",
+        test("apply", "codes_are_the_posterior_means_of_q") + "[factorial]",
+    ),
+    Mutant(
+        "samples whatever the seed",
+        "apply.py",
+        'seeded_key(seed, "sample")',
+        'seeded_key(0, "sample")',
+        test("apply", "samples_have_their_latents_and_means"),
+    ),
+    # rows
+    Mutant(
+        "a minibatch never draws the last case",
+        "rows.py",
+        "jax.random.randint(which, (size,), 0, self.shape[0])",
+        "jax.random.randint(which, (size,), 0, max(1, self.shape[0] - 1))",
+        MINIBATCH,
+    ),
+    Mutant(
+        "a minibatch is contiguous",
+        "rows.py",
+        "jax.random.randint(which, (size,), 0, self.shape[0])",
+        "(jax.random.randint(which, (), 0, self.shape[0]) + jnp.arange(size)) % self.shape[0]",
+        MINIBATCH,
+    ),
+    Mutant(
+        "grey levels are binarized by the key that chose the rows",
+        "rows.py",
+        "which, how = jax.random.split(key)",
+        "which = how = key",
+        test("independence", "grey_levels_are_not_binarized_by_the_key_that_chose_the_rows"),
+    ),
+    Mutant(
+        "the first cases are held out",
+        "rows.py",
+        "order = np.random.default_rng(seed).permutation(cases)",
+        "order = np.arange(cases)",
+        SPLIT,
+    ),
+    Mutant(
+        "what is held out stays in",
+        "rows.py",
+        "self.select(np.sort(order[count:]))",
+        "self.select(np.sort(order))",
+        SPLIT,
+    ),
+    # random
+    Mutant(
+        "a uniform number may be 0",
+        "random.py",
+        "* step + step / 2",
+        "* step",
+        test("apply", "uniform_numbers_are_never_0_or_1"),
+    ),
+    Mutant(
+        "a rotation of the hash",
+        "random.py",
+        "(13, 15, 26, 6)",
+        "(13, 15, 26, 7)",
+        test("models", "our_threefry_is_that_of_jax"),
+    ),
+    Mutant(
+        "half of the numbers are drawn twice",
+        "random.py",
+        "bits = jnp.concatenate([first, second])[:size]",
+        "bits = jnp.concatenate([first, first])[:size]",
+        Q_APART,
+    ),
+    Mutant(
+        "all purposes have one key",
+        "random.py",
+        "np.uint32(zlib.crc32(purpose.encode()))",
+        "np.uint32(7)",
+        test("apply", "purposes_have_keys_of_their_own"),
+    ),
+    # optimisers
+    Mutant(
+        "the inference network at the model's rate",
+        "optimisers.py",
+        "Parameters(learning_rate, _times(learning_rate, inference_ratio), learning_rate)",
+        "Parameters(learning_rate, learning_rate, learning_rate)",
+        RATES,
+    ),
+    Mutant(
+        "the baselines at the inference network's rate",
+        "optimisers.py",
+        "_times(learning_rate, inference_ratio), learning_rate)",
+        "_times(learning_rate, inference_ratio), _times(learning_rate, inference_ratio))",
+        RATES,
+    ),
+    Mutant(
+        "biases decay",
+        "optimisers.py",
+        "leaf.ndim > 1",
+        "leaf.ndim > 0",
+        test("training", "only_weights_decay_and_by_the_rate_of_their_group"),
+    ),
+    Mutant(
+        "ten times the paper's rate",
+        "optimisers.py",
+        "learning_rate: float | Schedule = 3e-4",
+        "learning_rate: float | Schedule = 3e-3",
+        CONSTANTS,
+    ),
+    Mutant(
+        "the cosine schedule ends elsewhere",
+        "optimisers.py",
+        "alpha=final_rate / learning_rate",
+        "alpha=final_rate",
+        test("training", "schedules_go_from_the_rate_to_the_final_rate"),
+    ),
+    # diagnostics
+    Mutant(
+        "the noise is left in the signal-to-noise ratio",
+        "diagnostics.py",
+        "max(0.0, square_of_mean - variance / draws)",
+        "max(0.0, square_of_mean)",
+        test("diagnostics", "signal_to_noise_of_a_case_worked_by_hand"),
+    ),
+    # runs
+    Mutant(
+        "wake-sleep at NVIL's rate",
+        "runs/config.py",
+        'rate = rate / 3 if self.estimator == "wake-sleep" else rate',
+        "rate = rate",
+        test("independence", "the_command_line_s_rates"),
+    ),
+    Mutant(
+        "a result of one sample",
+        "reproduce/results.py",
+        "SAMPLES = 10",
+        "SAMPLES = 1",
+        CONSTANTS,
+    ),
+    Mutant(
+        "the paper's minibatches of 20 are of 50",
+        "reproduce/table1.toml",
+        "batch_size = 20",
+        "batch_size = 50",
+        test("reproduce", "the_paper_s_protocol_is_that_of_section_4"),
+    ),
+    Mutant(
+        "the lock is shared",
+        "runs/lock.py",
+        "fcntl.LOCK_EX | fcntl.LOCK_NB",
+        "fcntl.LOCK_SH | fcntl.LOCK_NB",
+        test("runs", "a_lock_that_was_removed_while_it_was_opened_is_taken_anew"),
+    ),
+    Mutant(
+        "a lock that was removed is trusted",
+        "runs/lock.py",
+        "if os.fstat(descriptor).st_ino == path.stat().st_ino:",
+        "if True:",
+        test("runs", "a_lock_that_was_removed_while_it_was_opened_is_taken_anew"),
+    ),
+    Mutant(
+        "the checksum is not looked at",
+        "runs/storage.py",
+        'if metadata.get("sha256", "") != _checksum(stored):',
+        "if False:",
+        DAMAGED + "[a bit]",
+    ),
+    Mutant(
+        "one checkpoint is kept",
+        "runs/checkpoints.py",
+        "checkpoint_paths(folder)[:-2]",
+        "checkpoint_paths(folder)[:-1]",
+        DAMAGED + "[empty]",
+    ),
+    Mutant(
+        "older formats are read",
+        "runs/storage.py",
+        "if number != FORMAT:",
+        "if number > FORMAT:",
+        test("cli", "a_run_of_the_first_format_is_refused_with_what_to_do"),
+    ),
+    Mutant(
+        "reports that will come again are kept",
+        "runs/metrics.py",
+        'if values["updates"] <= updates]',
+        'if values["updates"] <= updates + 100]',
+        FAULTS,
+    ),
+    Mutant(
+        "metrics are written in place",
+        "runs/storage.py",
+        "os.replace(name, path)\n",
+        "path.write_bytes(Path(name).read_bytes())\n",
+        FAULTS,
+    ),
+    Mutant(
+        "half a line counts as a report",
+        "runs/metrics.py",
+        'text.split("\\n")[:-1]',
+        'text.split("\\n")',
+        test("runs", "hostile_metrics_do_no_harm"),
+    ),
+    Mutant(
+        "a run that diverged keeps where it went",
+        "runs/run.py",
+        "save(error.checkpoint)",
+        "save(reached or error.checkpoint)",
+        test("runs", "a_run_that_diverges_goes_back_to_the_last_report"),
+    ),
+    # data
+    Mutant(
+        "grey levels upside down",
+        "data/grey.py",
+        "(uniform(key, probabilities.shape) < probabilities)",
+        "(uniform(key, probabilities.shape) > probabilities)",
+        test("data", "grey_levels_are_binarized_anew_at_every_draw_and_once_for_the_test"),
+    ),
+    Mutant(
+        "grey levels are binarized once",
+        "data/grey.py",
+        "(uniform(key, probabilities.shape) < probabilities)",
+        "(0.5 < probabilities)",
+        test("data", "grey_levels_are_binarized_anew_at_every_draw_and_once_for_the_test"),
+    ),
+    Mutant(
+        "a sparse row takes an entry of the next",
+        "data/sparse.py",
+        "stored = places < end[:, None]",
+        "stored = places <= end[:, None]",
+        test("layers", "sparse_rows_are_the_dense_ones") + "[0.3]",
+    ),
+    Mutant(
+        "a stream starts over with every window",
+        "data/streams.py",
+        "(step - self.begin) * size",
+        "0 * (step - self.begin) * size",
+        test("streams", "every_case_is_seen_once_in_order_and_the_windows_change_nothing"),
+    ),
+    Mutant(
+        "svmlight counts from zero",
+        "data/readers.py",
+        "zero_based = choices.first_index == 0",
+        "zero_based = True",
+        test("data", "svmlight_counts_from_one_unless_told"),
+    ),
+    Mutant(
+        "a file may be unpickled",
+        "data/readers.py",
+        'np.load(path, mmap_mode="r", allow_pickle=False)',
+        "np.load(path, allow_pickle=True)",
+        test("data", "hostile_files_are_refused_and_nothing_is_executed"),
+    ),
+    Mutant(
+        "an archive may be as large as it likes",
+        "data/readers.py",
+        "if sum(entry.file_size for entry in archive.infolist()) > physical_memory():",
+        "if False:",
+        test("data", "archives_that_unpack_to_more_than_memory_are_refused"),
+    ),
+    Mutant(
+        "a download of another checksum is kept",
+        "data/download.py",
+        "if remote.sha256 == _sha256(path):",
+        "if True:",
+        test("download", "the_wrong_file_is_refused_and_the_next_address_tried"),
+    ),
+)
+
+
+def copy_of_the_package(folder: Path) -> Path:
+    """A copy that shares the cache of compiled functions."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, folder / name)
+    (ROOT / ".cache").mkdir(exist_ok=True)
+    (folder / ".cache").symlink_to(ROOT / ".cache")
+    return folder
+
+
+def run_tests(folder: Path, tests: Sequence[str], *options: str) -> tuple[int | None, str]:
+    """`(exit code, output)` of pytest in a copy; no code where it did not end in time."""
+    environment = os.environ | {"PYTHONPATH": str(folder / "src"), "COLUMNS": "300", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "-rfE", *options]
+    try:
+        done = subprocess.run(
+            [*command, *tests],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"did not end in {SECONDS} seconds"
+    return done.returncode, done.stdout
+
+
+def verdict(code: int | None, output: str) -> tuple[bool, str]:
+    """Whether a test failed by an assertion, and what is to be said of it."""
+    failed = re.search(r"^FAILED \S*?::(.*?) - (.*)$", output, re.MULTILINE)
+    if code == 0:
+        return False, "SURVIVED"
+    if code != 1 or failed is None:
+        last = output.strip().splitlines()[-1:] or [""]
+        return False, f"NO TEST FAILED, but pytest ended with {code}: {last[0]}"
+    if not re.match(r"assert |AssertionError|Failed: DID NOT RAISE", failed[2]):
+        return False, f"FAILED BY AN ERROR in {failed[1]}: {failed[2][:150]}"
+    return True, f"killed by {failed[1]}"
+
+
+def survives(mutant: Mutant) -> tuple[bool, str, float]:
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutant") as name:
+        folder = copy_of_the_package(Path(name))
+        path = folder / PACKAGE / mutant.file
+        path.write_text(mutant.applied(path.read_text()))
+        killed, words = verdict(*run_tests(folder, mutant.tests, "-x"))
+    return not killed, words, time.monotonic() - began
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Make each mutant and see that a test fails.")
+    parser.add_argument("--only", default="", help="those with this in their name")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time; by default one per core")
+    options = parser.parse_args()
+    mutants = [mutant for mutant in MUTANTS if options.only in mutant.name]
+    tests = sorted({test for mutant in mutants for test in mutant.tests})
+    began = time.monotonic()
+    print(f"{len(tests)} tests without any mutant ...", flush=True)
+    with tempfile.TemporaryDirectory(prefix="mutant") as name:
+        code, output = run_tests(copy_of_the_package(Path(name)), tests)
+    if code != 0:
+        print(output)
+        print("They must pass before mutants mean anything.")
+        return 1
+    print(f"pass in {time.monotonic() - began:.0f} s; {len(mutants)} mutants, {options.jobs} at a time", flush=True)
+    left = []
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for i, (mutant, (survived, words, seconds)) in enumerate(
+            zip(mutants, pool.map(survives, mutants), strict=True), 1
+        ):
+            print(f"{i:3}/{len(mutants)} {seconds:5.1f} s  {mutant.name} ({mutant.file}): {words}", flush=True)
+            if survived:
+                left.append(mutant.name)
+    print(f"{len(mutants) - len(left)} of {len(mutants)} mutants killed in {time.monotonic() - began:.0f} s")
+    for name in left:
+        print(f"  not killed: {name}")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
