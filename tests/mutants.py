@@ -739,8 +739,10 @@ def copy_of_the_package(folder: Path) -> Path:
     return folder
 
 
-def run_tests(folder: Path, tests: Sequence[str], *options: str) -> tuple[int | None, str]:
-    """`(exit code, output)` of pytest in a copy; no code where it did not end in time."""
+def run_tests(
+    folder: Path, tests: Sequence[str], *options: str, seconds: float | None = None
+) -> tuple[int | None, str]:
+    """`(exit code, output)` of pytest in a copy; no code where it did not end in `seconds`."""
     environment = os.environ | {"PYTHONPATH": str(folder / "src"), "COLUMNS": "300", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "-rfE", *options]
     try:
@@ -751,11 +753,11 @@ def run_tests(folder: Path, tests: Sequence[str], *options: str) -> tuple[int | 
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=SECONDS,
+            timeout=seconds,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return None, f"did not end in {SECONDS} seconds"
+        return None, f"did not end in {seconds} seconds"
     return done.returncode, done.stdout
 
 
@@ -778,7 +780,7 @@ def survives(mutant: Mutant) -> tuple[bool, str, float]:
         folder = copy_of_the_package(Path(name))
         path = folder / PACKAGE / mutant.file
         path.write_text(mutant.applied(path.read_text()))
-        killed, words = verdict(*run_tests(folder, mutant.tests, "-x"))
+        killed, words = verdict(*run_tests(folder, mutant.tests, "-x", seconds=SECONDS))
     return not killed, words, time.monotonic() - began
 
 
