@@ -51,30 +51,31 @@ class Mutant:
         return text.replace(self.old, self.new)
 
 
-def test(file: str, name: str) -> str:
+def named(file: str, name: str) -> str:
+    """A test by its file and name, which begin alike everywhere."""
     return f"tests/test_{file}.py::test_{name}"
 
 
-CONSTANTS = test("independence", "the_paper_s_constants_are_the_defaults")
-Q_APART = test("independence", "every_sample_case_and_layer_of_q_is_drawn_apart")
-P_APART = test("independence", "every_dream_and_layer_of_p_is_drawn_apart_and_from_the_wake_phase")
-KEYS = test("independence", "minibatches_and_draws_have_keys_of_their_own")
-MINIBATCH = test("independence", "a_minibatch_draws_every_case_as_often_and_next_to_every_other")
-BLOCKS = test("independence", "every_block_case_and_sample_of_an_evaluation_is_drawn_apart")
-HELD_OUT = test("independence", "validation_never_sees_a_training_case_nor_training_a_validation_case")
-WEIGHTS = test("independence", "weights_start_uniform_within_glorot_s_limit")
-OWN_WEIGHTS = test("independence", "every_layer_starts_with_weights_of_its_own")
-SUM_TO_ONE = test("contract", "distributions_sum_to_one_and_the_bound_is_below_the_log_likelihood")
-ALGORITHM_1 = test("signals", "algorithm_1_line_by_line")
-UNBIASED = test("estimators", "strict_order_is_unbiased") + "[1-1-2]"
-PSI = test("estimators", "baseline_gradient_is_that_of_the_squared_centred_signal")
-IN_BLOCKS = test("training", "evaluation_in_blocks_covers_every_case")
-LEARNS = test("training", "training_raises_the_exact_bound") + "[optimiser0]"
-LOOP = test("training", "the_compiled_loop_does_what_single_steps_do")
-RATES = test("training", "the_inference_network_moves_at_its_own_rate")
-SPLIT = test("training", "validation_cases_are_held_out")
-FAULTS = test("runs", "a_fault_at_every_single_call_loses_nothing") + "[Dead]"
-DAMAGED = test("runs", "a_damaged_checkpoint_is_passed_over_and_said")
+CONSTANTS = named("independence", "the_paper_s_constants_are_the_defaults")
+Q_APART = named("independence", "every_sample_case_and_layer_of_q_is_drawn_apart")
+P_APART = named("independence", "every_dream_and_layer_of_p_is_drawn_apart_and_from_the_wake_phase")
+KEYS = named("independence", "minibatches_and_draws_have_keys_of_their_own")
+MINIBATCH = named("independence", "a_minibatch_draws_every_case_as_often_and_next_to_every_other")
+BLOCKS = named("independence", "every_block_case_and_sample_of_an_evaluation_is_drawn_apart")
+HELD_OUT = named("independence", "validation_never_sees_a_training_case_nor_training_a_validation_case")
+WEIGHTS = named("independence", "weights_start_uniform_within_glorot_s_limit")
+OWN_WEIGHTS = named("independence", "every_layer_starts_with_weights_of_its_own")
+SUM_TO_ONE = named("contract", "distributions_sum_to_one_and_the_bound_is_below_the_log_likelihood")
+ALGORITHM_1 = named("signals", "algorithm_1_line_by_line")
+UNBIASED = named("estimators", "strict_order_is_unbiased") + "[1-1-2]"
+PSI = named("estimators", "baseline_gradient_is_that_of_the_squared_centred_signal")
+IN_BLOCKS = named("training", "evaluation_in_blocks_covers_every_case")
+LEARNS = named("training", "training_raises_the_exact_bound") + "[optimiser0]"
+LOOP = named("training", "the_compiled_loop_does_what_single_steps_do")
+RATES = named("training", "the_inference_network_moves_at_its_own_rate")
+SPLIT = named("training", "validation_cases_are_held_out")
+FAULTS = named("runs", "a_fault_at_every_single_call_loses_nothing") + "[Dead]"
+DAMAGED = named("runs", "a_damaged_checkpoint_is_passed_over_and_said")
 
 MUTANTS = (
     # layers
@@ -97,7 +98,7 @@ MUTANTS = (
         "layers.py",
         "(uniform(key, mean.shape) < mean)",
         "(uniform(key, mean.shape) > mean)",
-        test("models", "inference_samples_follow_the_enumerated_distribution"),
+        named("models", "inference_samples_follow_the_enumerated_distribution"),
     ),
     Mutant(
         "one draw for all the cases of a batch",
@@ -111,35 +112,35 @@ MUTANTS = (
         "layers.py",
         "return jnp.triu(self.within, 1)",
         "return jnp.triu(self.within)",
-        test("layers", "a_unit_depends_only_on_those_before_it"),
+        named("layers", "a_unit_depends_only_on_those_before_it"),
     ),
     Mutant(
         "blocks of units do not see each other",
         "layers.py",
         "margin[:, begin:end] + value @ within[:begin, begin:end])",
         "margin[:, begin:end])",
-        test("layers", "sampling_in_blocks_is_the_plain_loop"),
+        named("layers", "sampling_in_blocks_is_the_plain_loop"),
     ),
     Mutant(
         "the normaliser of the first word only",
         "layers.py",
         "jnp.sum(value, axis=-1) * jax.nn.logsumexp(logits, axis=-1)",
         "jax.nn.logsumexp(logits, axis=-1)",
-        test("layers", "multinomial_log_prob_leaves_the_coefficient_out"),
+        named("layers", "multinomial_log_prob_leaves_the_coefficient_out"),
     ),
     Mutant(
         "the same words in every document",
         "layers.py",
         "uniform(word_key, (cumulative.shape[0], longest))",
         "uniform(word_key, (1, longest))",
-        test("independence", "words_of_documents_are_drawn_apart"),
+        named("independence", "words_of_documents_are_drawn_apart"),
     ),
     Mutant(
         "the derivative of softplus upside down",
         "layers.py",
         "jax.nn.sigmoid(logits) * tangent",
         "jax.nn.sigmoid(-logits) * tangent",
-        test("models", "log_prob_is_finite_and_right_for_extreme_logits"),
+        named("models", "log_prob_is_finite_and_right_for_extreme_logits"),
     ),
     # networks
     Mutant(
@@ -161,14 +162,14 @@ MUTANTS = (
         "networks.py",
         "return x - jax.lax.stop_gradient(self.center.value)",
         "return x",
-        test("models", "only_the_inference_network_centres_its_input"),
+        named("models", "only_the_inference_network_centres_its_input"),
     ),
     Mutant(
         "the centre is trained",
         "networks.py",
         "return x - jax.lax.stop_gradient(self.center.value)",
         "return x - self.center.value",
-        test("models", "only_the_inference_network_centres_its_input"),
+        named("models", "only_the_inference_network_centres_its_input"),
     ),
     # models
     Mutant(
@@ -190,7 +191,7 @@ MUTANTS = (
         "models.py",
         "return jnp.log(rate) - jnp.log1p(-rate)",
         "return rate",
-        test("models", "visible_biases_start_at_the_logit_of_the_mean"),
+        named("models", "visible_biases_start_at_the_logit_of_the_mean"),
     ),
     # signals
     Mutant(
@@ -212,28 +213,28 @@ MUTANTS = (
         "signals.py",
         "signal / jnp.maximum(1.0, jnp.sqrt(variance))",
         "signal / jnp.sqrt(variance)",
-        test("signals", "a_faint_signal_is_not_amplified"),
+        named("signals", "a_faint_signal_is_not_amplified"),
     ),
     Mutant(
         "local signals without the prior",
         "signals.py",
         "reverse=True) + log_p[..., -1:]",
         "reverse=True)",
-        test("signals", "local_signals_keep_all_terms_from_their_layer_up"),
+        named("signals", "local_signals_keep_all_terms_from_their_layer_up"),
     ),
     Mutant(
         "local signals of the layers below",
         "signals.py",
         "axis=terms.ndim - 1, reverse=True)",
         "axis=terms.ndim - 1)",
-        test("signals", "local_signals_keep_all_terms_from_their_layer_up"),
+        named("signals", "local_signals_keep_all_terms_from_their_layer_up"),
     ),
     Mutant(
         "leave-one-out leaves none out",
         "signals.py",
         "(signal - jnp.mean(signal, axis=0)) * (samples / (samples - 1))",
         "signal - jnp.mean(signal, axis=0)",
-        test("estimators", "a_leave_one_out_baseline_is_unbiased") + "[True-1-2-2]",
+        named("estimators", "a_leave_one_out_baseline_is_unbiased") + "[True-1-2-2]",
     ),
     Mutant(
         "the chain loses its baseline",
@@ -261,7 +262,7 @@ MUTANTS = (
         "signals.py",
         "keys = jax.random.split(key, len(contexts))",
         "keys = [key] * len(contexts)",
-        test("independence", "baselines_of_different_layers_start_apart"),
+        named("independence", "baselines_of_different_layers_start_apart"),
     ),
     # estimators
     Mutant(
@@ -290,7 +291,7 @@ MUTANTS = (
         "estimators/nvil.py",
         "raw = jax.lax.stop_gradient(self.signals(log_p, log_q))",
         "raw = self.signals(log_p, log_q)",
-        test("estimators", "reinforce_is_unbiased") + "[1]",
+        named("estimators", "reinforce_is_unbiased") + "[1]",
         PSI,
     ),
     Mutant(
@@ -298,7 +299,7 @@ MUTANTS = (
         "estimators/nvil.py",
         "bound=jnp.mean(jnp.sum(log_p, axis=-1)",
         "bound=jnp.sum(jnp.sum(log_p, axis=-1)",
-        test("estimators", "info_reports_the_raw_bound"),
+        named("estimators", "info_reports_the_raw_bound"),
     ),
     Mutant(
         "one dream for the whole minibatch",
@@ -312,7 +313,7 @@ MUTANTS = (
         "estimators/wake_sleep.py",
         " + jnp.sum(dream_log_q)",
         "",
-        test("contract", "wake_sleep_with_more_cases_and_samples") + "[2-1]",
+        named("contract", "wake_sleep_with_more_cases_and_samples") + "[2-1]",
     ),
     # learning
     Mutant(
@@ -355,14 +356,14 @@ MUTANTS = (
         "learning.py",
         "return old + (new - old) / parts.astype(old.dtype)",
         "return new",
-        test("own_run", "averaged_parameters_are_the_mean_of_the_last_share"),
+        named("own_run", "averaged_parameters_are_the_mean_of_the_last_share"),
     ),
     Mutant(
         "a tenth of the cases is held out",
         "learning.py",
         "max(100, cases // 20)",
         "max(100, cases // 10)",
-        test("training", "the_default_validation_set_is_a_share_with_a_floor_and_a_cap"),
+        named("training", "the_default_validation_set_is_a_share_with_a_floor_and_a_cap"),
     ),
     # training
     Mutant(
@@ -391,7 +392,7 @@ MUTANTS = (
         "training.py",
         "if found.bound > best.bound:",
         "if best.step == 0 or found.bound < best.bound:",
-        test("training", "the_best_parameters_are_those_of_the_best_validation_bound"),
+        named("training", "the_best_parameters_are_those_of_the_best_validation_bound"),
     ),
     Mutant(
         "a report has the last update's bound",
@@ -401,11 +402,18 @@ MUTANTS = (
         LOOP,
     ),
     Mutant(
+        "a report averages over all updates so far",
+        "training.py",
+        "since = jax.tree.map(jnp.zeros_like, since)",
+        "since = jax.tree.map(jnp.asarray, since)",
+        named("independence", "a_report_averages_over_its_own_updates_alone"),
+    ),
+    Mutant(
         "patience lasts a report longer",
         "training.py",
         "step - best.step >= patience * report_every",
         "step - best.step > patience * report_every",
-        test("training", "patience_ends_training_after_so_many_reports_without_a_better_bound"),
+        named("training", "patience_ends_training_after_so_many_reports_without_a_better_bound"),
     ),
     Mutant(
         "a validation of one sample",
@@ -455,7 +463,7 @@ MUTANTS = (
         "evaluation.py",
         "np.mean(means[written] / lengths[written])",
         "np.sum(means[written]) / np.sum(lengths)",
-        test("layers", "perplexities_by_hand"),
+        named("layers", "perplexities_by_hand"),
     ),
     # apply
     Mutant(
@@ -463,14 +471,14 @@ MUTANTS = (
         "apply.py",
         "jax.random.split(key, samples)",
         "jnp.stack([key] * samples)",
-        test("apply", "codes_are_the_posterior_means_of_q") + "[factorial]",
+        named("apply", "codes_are_the_posterior_means_of_q") + "[factorial]",
     ),
     Mutant(
         "samples whatever the seed",
         "apply.py",
         'seeded_key(seed, "sample")',
         'seeded_key(0, "sample")',
-        test("apply", "samples_have_their_latents_and_means"),
+        named("apply", "samples_have_their_latents_and_means"),
     ),
     # rows
     Mutant(
@@ -492,7 +500,7 @@ MUTANTS = (
         "rows.py",
         "which, how = jax.random.split(key)",
         "which = how = key",
-        test("independence", "grey_levels_are_not_binarized_by_the_key_that_chose_the_rows"),
+        named("independence", "grey_levels_are_not_binarized_by_the_key_that_chose_the_rows"),
     ),
     Mutant(
         "the first cases are held out",
@@ -514,14 +522,14 @@ MUTANTS = (
         "random.py",
         "* step + step / 2",
         "* step",
-        test("apply", "uniform_numbers_are_never_0_or_1"),
+        named("apply", "uniform_numbers_are_never_0_or_1"),
     ),
     Mutant(
         "a rotation of the hash",
         "random.py",
         "(13, 15, 26, 6)",
         "(13, 15, 26, 7)",
-        test("models", "our_threefry_is_that_of_jax"),
+        named("models", "our_threefry_is_that_of_jax"),
     ),
     Mutant(
         "half of the numbers are drawn twice",
@@ -535,7 +543,7 @@ MUTANTS = (
         "random.py",
         "np.uint32(zlib.crc32(purpose.encode()))",
         "np.uint32(7)",
-        test("apply", "purposes_have_keys_of_their_own"),
+        named("apply", "purposes_have_keys_of_their_own"),
     ),
     # optimisers
     Mutant(
@@ -557,7 +565,7 @@ MUTANTS = (
         "optimisers.py",
         "leaf.ndim > 1",
         "leaf.ndim > 0",
-        test("training", "only_weights_decay_and_by_the_rate_of_their_group"),
+        named("training", "only_weights_decay_and_by_the_rate_of_their_group"),
     ),
     Mutant(
         "ten times the paper's rate",
@@ -571,7 +579,7 @@ MUTANTS = (
         "optimisers.py",
         "alpha=final_rate / learning_rate",
         "alpha=final_rate",
-        test("training", "schedules_go_from_the_rate_to_the_final_rate"),
+        named("training", "schedules_go_from_the_rate_to_the_final_rate"),
     ),
     # diagnostics
     Mutant(
@@ -579,7 +587,7 @@ MUTANTS = (
         "diagnostics.py",
         "max(0.0, square_of_mean - variance / draws)",
         "max(0.0, square_of_mean)",
-        test("diagnostics", "signal_to_noise_of_a_case_worked_by_hand"),
+        named("diagnostics", "signal_to_noise_of_a_case_worked_by_hand"),
     ),
     # runs
     Mutant(
@@ -587,7 +595,7 @@ MUTANTS = (
         "runs/config.py",
         'rate = rate / 3 if self.estimator == "wake-sleep" else rate',
         "rate = rate",
-        test("independence", "the_command_line_s_rates"),
+        named("independence", "the_command_line_s_rates"),
     ),
     Mutant(
         "a result of one sample",
@@ -601,21 +609,21 @@ MUTANTS = (
         "reproduce/table1.toml",
         "batch_size = 20",
         "batch_size = 50",
-        test("reproduce", "the_paper_s_protocol_is_that_of_section_4"),
+        named("reproduce", "the_paper_s_protocol_is_that_of_section_4"),
     ),
     Mutant(
         "the lock is shared",
         "runs/lock.py",
         "fcntl.LOCK_EX | fcntl.LOCK_NB",
         "fcntl.LOCK_SH | fcntl.LOCK_NB",
-        test("runs", "a_lock_that_was_removed_while_it_was_opened_is_taken_anew"),
+        named("runs", "a_lock_that_was_removed_while_it_was_opened_is_taken_anew"),
     ),
     Mutant(
         "a lock that was removed is trusted",
         "runs/lock.py",
         "if os.fstat(descriptor).st_ino == path.stat().st_ino:",
         "if True:",
-        test("runs", "a_lock_that_was_removed_while_it_was_opened_is_taken_anew"),
+        named("runs", "a_lock_that_was_removed_while_it_was_opened_is_taken_anew"),
     ),
     Mutant(
         "the checksum is not looked at",
@@ -636,7 +644,7 @@ MUTANTS = (
         "runs/storage.py",
         "if number != FORMAT:",
         "if number > FORMAT:",
-        test("cli", "a_run_of_the_first_format_is_refused_with_what_to_do"),
+        named("cli", "a_run_of_the_first_format_is_refused_with_what_to_do"),
     ),
     Mutant(
         "reports that will come again are kept",
@@ -657,14 +665,14 @@ MUTANTS = (
         "runs/metrics.py",
         'text.split("\\n")[:-1]',
         'text.split("\\n")',
-        test("runs", "hostile_metrics_do_no_harm"),
+        named("runs", "hostile_metrics_do_no_harm"),
     ),
     Mutant(
         "a run that diverged keeps where it went",
         "runs/run.py",
         "save(error.checkpoint)",
         "save(reached or error.checkpoint)",
-        test("runs", "a_run_that_diverges_goes_back_to_the_last_report"),
+        named("runs", "a_run_that_diverges_goes_back_to_the_last_report"),
     ),
     # data
     Mutant(
@@ -672,56 +680,56 @@ MUTANTS = (
         "data/grey.py",
         "(uniform(key, probabilities.shape) < probabilities)",
         "(uniform(key, probabilities.shape) > probabilities)",
-        test("data", "grey_levels_are_binarized_anew_at_every_draw_and_once_for_the_test"),
+        named("data", "grey_levels_are_binarized_anew_at_every_draw_and_once_for_the_test"),
     ),
     Mutant(
         "grey levels are binarized once",
         "data/grey.py",
         "(uniform(key, probabilities.shape) < probabilities)",
         "(0.5 < probabilities)",
-        test("data", "grey_levels_are_binarized_anew_at_every_draw_and_once_for_the_test"),
+        named("data", "grey_levels_are_binarized_anew_at_every_draw_and_once_for_the_test"),
     ),
     Mutant(
         "a sparse row takes an entry of the next",
         "data/sparse.py",
         "stored = places < end[:, None]",
         "stored = places <= end[:, None]",
-        test("layers", "sparse_rows_are_the_dense_ones") + "[0.3]",
+        named("layers", "sparse_rows_are_the_dense_ones") + "[0.3]",
     ),
     Mutant(
         "a stream starts over with every window",
         "data/streams.py",
         "(step - self.begin) * size",
         "0 * (step - self.begin) * size",
-        test("streams", "every_case_is_seen_once_in_order_and_the_windows_change_nothing"),
+        named("streams", "every_case_is_seen_once_in_order_and_the_windows_change_nothing"),
     ),
     Mutant(
         "svmlight counts from zero",
         "data/readers.py",
         "zero_based = choices.first_index == 0",
         "zero_based = True",
-        test("data", "svmlight_counts_from_one_unless_told"),
+        named("data", "svmlight_counts_from_one_unless_told"),
     ),
     Mutant(
         "a file may be unpickled",
         "data/readers.py",
         'np.load(path, mmap_mode="r", allow_pickle=False)',
         "np.load(path, allow_pickle=True)",
-        test("data", "hostile_files_are_refused_and_nothing_is_executed"),
+        named("data", "hostile_files_are_refused_and_nothing_is_executed"),
     ),
     Mutant(
         "an archive may be as large as it likes",
         "data/readers.py",
         "if sum(entry.file_size for entry in archive.infolist()) > physical_memory():",
         "if False:",
-        test("data", "archives_that_unpack_to_more_than_memory_are_refused"),
+        named("data", "archives_that_unpack_to_more_than_memory_are_refused"),
     ),
     Mutant(
         "a download of another checksum is kept",
         "data/download.py",
         "if remote.sha256 == _sha256(path):",
         "if True:",
-        test("download", "the_wrong_file_is_refused_and_the_next_address_tried"),
+        named("download", "the_wrong_file_is_refused_and_the_next_address_tried"),
     ),
 )
 

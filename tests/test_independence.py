@@ -240,6 +240,22 @@ def test_validation_never_sees_a_training_case_nor_training_a_validation_case(ho
             np.testing.assert_array_equal(np.sort(np.concatenate([seen, held_out]), axis=0), data)
 
 
+class Counting(Still):
+    """The bound of update t is t, from 0 on."""
+
+    def init(self, key, pair, x):
+        return (), jnp.zeros(())
+
+    def gradients_from(self, draws, params, x, state):
+        return jax.tree.map(jnp.zeros_like, params), state + 1, Info(state)
+
+
+def test_a_report_averages_over_its_own_updates_alone():
+    learner = Watched(Counting(), optimisers.sgd(), batch_size=4)
+    reports = nvil.fit(nvil.sbn(2, (1,)), np.zeros((20, 2)), learner, updates=7, report_every=3, validation=6)
+    assert [report.bound for report in reports] == [1, 4, 6]
+
+
 # --- where weights start ---
 
 
