@@ -9,23 +9,24 @@ it that each change can still be made. When a test proves something new, put the
 """
 
 import argparse
-import concurrent.futures
 import dataclasses
+import importlib
 import os
 import re
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "src/nvil"
 COPIED = ("src", "tests", "examples", "pyproject.toml", "README.md")
 SECONDS = 300
-"""After which a test that does not end counts as one that did not fail."""
+"""After which tests that do not end are ended, and count as not having failed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -748,29 +749,44 @@ def copy_of_the_package(folder: Path) -> Path:
     return folder
 
 
-def run_tests(
-    folder: Path, tests: Sequence[str], *options: str, seconds: float | None = None
-) -> tuple[int | None, str]:
-    """`(exit code, output)` of pytest in a copy; no code where it did not end in `seconds`."""
-    environment = os.environ | {"PYTHONPATH": str(folder / "src"), "COLUMNS": "300"}
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "-rfE", *options]
+def start_tests(folder: Path, tests: Sequence[str], *options: str, seconds: int = 0) -> int:
+    """Run pytest in a copy, in a process of its own that has all but the package imported already.
+
+    Its output is in `folder`/output. After `seconds` it is ended, if it has not ended by itself.
+    """
+    child = os.fork()
+    if child:
+        return child
+    signal.alarm(seconds)
+    os.chdir(folder)
+    sys.path[:0] = [str(folder / "src")]
+    output = os.open("output", os.O_WRONLY | os.O_CREAT, 0o600)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    import pytest
+
+    code = 3
     try:
-        done = subprocess.run(
-            [*command, *tests],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return None, f"did not end in {seconds} seconds"
-    return done.returncode, done.stdout
+        quiet = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # of plugins that are imported already
+        code = pytest.main(["-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "-rfE", *quiet, *options, *tests])
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
 
 
-def verdict(code: int | None, output: str) -> tuple[bool, str]:
+def prepare() -> None:
+    """Import what every child needs; JAX takes its settings from the environment, which conftest.py prepares."""
+    os.environ |= {"NVIL_UNCHECKED": "1", "COLUMNS": "300"}
+    sys.path.insert(0, str(ROOT / "tests"))
+    for name in ("conftest", "equinox", "optax", "scipy.sparse", "safetensors.numpy"):
+        importlib.import_module(name)
+    del sys.modules["conftest"]  # each child has its own
+    sys.path.remove(str(ROOT / "tests"))
+
+
+def verdict(code: int, output: str) -> tuple[bool, str]:
     """Whether a test failed by an assertion, and what is to be said of it."""
     failed = re.search(r"^FAILED \S*?::(.*?) - (.*)$", output, re.MULTILINE)
     if code == 0:
@@ -783,16 +799,22 @@ def verdict(code: int | None, output: str) -> tuple[bool, str]:
     return True, f"killed by {failed[1]}"
 
 
-def survives(mutant: Mutant, original: Path) -> tuple[bool, str, float]:
-    """`(whether no test failed as it should, what is to be said of it, seconds)`."""
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="mutant") as name:
-        # With the bytecode of the original, which saves most of the time.
-        folder = shutil.copytree(original, Path(name) / "copy", symlinks=True)
-        path = folder / PACKAGE / mutant.file
-        path.write_text(mutant.applied(path.read_text()))
-        killed, words = verdict(*run_tests(folder, mutant.tests, "-x", seconds=SECONDS))
-    return not killed, words, time.monotonic() - began
+def outcomes(mutants: Sequence[Mutant], original: Path, jobs: int) -> Iterator[tuple[Mutant, bool, str, float]]:
+    """`(mutant, whether it was killed, what is to be said of it, seconds)`, as they come."""
+    waiting, running = list(mutants), {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            mutant = waiting.pop(0)
+            # With the bytecode of the original, which need not be made again.
+            folder = Path(shutil.copytree(original, original.parent / f"mutant{len(waiting)}", symlinks=True))
+            path = folder / PACKAGE / mutant.file
+            path.write_text(mutant.applied(path.read_text()))
+            running[start_tests(folder, mutant.tests, "-x", seconds=SECONDS)] = mutant, folder, time.monotonic()
+        process, status = os.wait()
+        mutant, folder, began = running.pop(process)
+        killed, words = verdict(os.waitstatus_to_exitcode(status), (folder / "output").read_text(errors="replace"))
+        shutil.rmtree(folder)
+        yield mutant, killed, words, time.monotonic() - began
 
 
 def main() -> int:
@@ -803,22 +825,21 @@ def main() -> int:
     mutants = [mutant for mutant in MUTANTS if options.only in mutant.name]
     tests = sorted({test for mutant in mutants for test in mutant.tests})
     began = time.monotonic()
+    prepare()
     print(f"{len(tests)} tests without any mutant ...", flush=True)
     left = []
     with tempfile.TemporaryDirectory(prefix="mutant") as name:
         original = copy_of_the_package(Path(name) / "original")
-        code, output = run_tests(original, tests)
-        if code != 0:
-            print(output)
+        _, status = os.waitpid(start_tests(original, tests), 0)
+        if status:
+            print((original / "output").read_text(errors="replace"))
             print("They must pass before mutants mean anything.")
             return 1
         print(f"pass in {time.monotonic() - began:.0f} s; {len(mutants)} mutants, {options.jobs} at a time", flush=True)
-        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            outcomes = pool.map(survives, mutants, [original] * len(mutants))
-            for i, (mutant, (survived, words, seconds)) in enumerate(zip(mutants, outcomes, strict=True), 1):
-                print(f"{i:3}/{len(mutants)} {seconds:5.1f} s  {mutant.name} ({mutant.file}): {words}", flush=True)
-                if survived:
-                    left.append(mutant.name)
+        for i, (mutant, killed, words, seconds) in enumerate(outcomes(mutants, original, options.jobs), 1):
+            print(f"{i:3}/{len(mutants)} {seconds:5.1f} s  {mutant.name} ({mutant.file}): {words}", flush=True)
+            if not killed:
+                left.append(mutant.name)
     print(f"{len(mutants) - len(left)} of {len(mutants)} mutants killed in {time.monotonic() - began:.0f} s")
     for name in left:
         print(f"  not killed: {name}")
