@@ -290,9 +290,8 @@ MUTANTS = (
     Mutant(
         "the signal is differentiated",
         "estimators/nvil.py",
-        "raw = jax.lax.stop_gradient(self.signals(log_p, log_q))",
-        "raw = self.signals(log_p, log_q)",
-        named("estimators", "reinforce_is_unbiased") + "[1]",
+        "signal, new_state = jax.lax.stop_gradient((signal, new_state))",
+        "signal, new_state = signal, new_state",
         PSI,
     ),
     Mutant(
@@ -377,7 +376,7 @@ MUTANTS = (
     Mutant(
         "validation cases are trained on",
         "runs/run.py",
-        "training.hold_out(source, validation, seed))",
+        "*training.hold_out(source, validation, seed))",
         "source, training.hold_out(source, validation, seed)[1])",
         HELD_OUT,
     ),
@@ -634,10 +633,10 @@ MUTANTS = (
         DAMAGED + "[a bit]",
     ),
     Mutant(
-        "one checkpoint is kept",
+        "three checkpoints are kept",
         "runs/checkpoints.py",
         "checkpoint_paths(folder)[:-2]",
-        "checkpoint_paths(folder)[:-1]",
+        "checkpoint_paths(folder)[:-3]",
         DAMAGED + "[empty]",
     ),
     Mutant(

@@ -719,6 +719,7 @@ def test_a_lock_that_was_removed_while_it_was_opened_is_taken_anew(tmp_path, mon
 
     monkeypatch.setattr(lock.fcntl, "flock", removed_meanwhile)
     with lock.locked(tmp_path):
+        assert (tmp_path / "lock").exists()
         assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
         with pytest.raises(nvil.UsageError), lock.locked(tmp_path):
             pass
