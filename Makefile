@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test test-slow check format bench figures clean
+.PHONY: demo test test-slow mutants check format bench figures clean
 
 demo: $(READY)
 	$(BIN)/nvil train --out runs/demo
@@ -14,6 +14,9 @@ test: $(READY)
 
 test-slow: $(READY)  # runs killed more often
 	$(BIN)/python -m pytest -n 2 -m slow
+
+mutants: $(READY)  # faults made by hand, each of which some test must find
+	$(BIN)/python tests/mutants.py
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -20,7 +20,8 @@ os.environ["JAX_COMPILATION_CACHE_DIR"] = str(COMPILED)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
-install_import_hook("nvil", "beartype.beartype")  # before anything imports nvil
+if "NVIL_UNCHECKED" not in os.environ:  # as in mutants.py, where assertions must find the faults
+    install_import_hook("nvil", "beartype.beartype")  # before anything imports nvil
 
 import jax  # noqa: E402
 import pytest  # noqa: E402

@@ -20,16 +20,18 @@ import nvil.report
 from nvil.cli import commands, main
 from nvil.data import load
 from nvil.runs import Config, Run
-from processes import plain_page
+from processes import plain_diagnose, plain_page
 
+DIAGNOSE = nvil.Learner.diagnose
 TINY = ("--hidden", "6", "4", "--updates", "40", "--report-every", "20", "--validation", "20")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def plain_pages():
-    """Pages are test_report's; drawing one would take most of the time that most tests here take."""
+def plain_reports():
+    """Pages are test_report's, diagnostics test_diagnostics': they would take most of the time of most tests here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nvil.report, "write_report", plain_page)
+        patch.setattr(nvil.Learner, "diagnose", plain_diagnose)
         yield
 
 
@@ -415,7 +417,9 @@ def scheduled(tmp_path_factory):
         words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
     folder = tmp_path_factory.mktemp("scheduled") / "run"
     arguments = ["train", *TINY, *words, "--out", str(folder), "--quiet"]
-    main(arguments)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvil.Learner, "diagnose", DIAGNOSE)
+        main(arguments)
     return folder, arguments
 
 

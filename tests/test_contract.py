@@ -27,10 +27,12 @@ MODELS = {
 HIDDEN = {"one layer": (2,), "two layers": (2, 1)}
 
 
+@eqx.filter_jit
 def bound_gradient(pair, x):
     return exact.bound_gradient(pair, x, pair.inference.support())
 
 
+@eqx.filter_jit
 def sleep_gradient(pair, x):
     """The wake phase climbs the bound; the sleep phase E_P[log Q(h | x)], for as many dreams as cases (Eq. 12)."""
     every_x = jnp.asarray(pair.model.visible_support())
@@ -90,7 +92,7 @@ def test_the_expected_gradient_is_exact(model, inference, estimator):
     estimate, expectation = ESTIMATORS[estimator]
     params, state = started(estimate, pair, x)
     result = exact.gradient_moments(estimate, params, x, state)
-    assert_trees_close((result.mean.model, result.mean.inference), eqx.filter_jit(expectation)(pair, x))
+    assert_trees_close((result.mean.model, result.mean.inference), expectation(pair, x))
 
 
 @pytest.mark.parametrize(("cases", "samples"), [(2, 1), (1, 2)])

@@ -27,8 +27,11 @@ def moments(estimator, pair, cases):
     return exact.gradient_moments(estimator, params, x, state), state
 
 
+bound_gradient = eqx.filter_jit(exact.bound_gradient)  # of the module, so that it compiles once for each shape
+
+
 def exact_gradient(pair, cases):
-    return eqx.filter_jit(exact.bound_gradient)(pair, random_cases(cases), pair.inference.support())
+    return bound_gradient(pair, random_cases(cases), pair.inference.support())
 
 
 @pytest.mark.parametrize(("cases", "samples"), [*BATCHES, (3, 1), (2, 2)])
@@ -127,7 +130,8 @@ def test_without_everything_is_reinforce():
 
 def test_the_global_signal_has_one_baseline_on_x_and_one_of_each_statistic():
     pair, x = random_pair(3), random_cases(2)
-    baselines, state = nvil_with(local=False, units=3).init(jax.random.key(0), pair, x)
+    estimator = nvil_with(local=False, units=3)
+    baselines, state = eqx.filter_eval_shape(estimator.init, jax.random.key(0), pair, x)
     ((hidden, _),), _, _ = baselines
     assert hidden.weights.shape == (x.shape[1], 3)
     assert state[1].shape == state[2].shape == (1,)
@@ -174,19 +178,19 @@ def test_variance_falls_as_techniques_are_added():
 
 
 def total_variance(estimator, pair, x):
-    baselines, state = jax.jit(estimator.init)(jax.random.key(0), pair, x)
-
     @jax.jit
-    def fitted(params, state):
+    def fitted(pair):
+        baselines, state = estimator.init(jax.random.key(0), pair, x)
+
         def step(i, carry):  # only baselines and statistics learn
             params, state = carry
             gradients, state, _ = estimator.gradients(jax.random.fold_in(jax.random.key(1), i), params, x, state)
             moved = jax.tree.map(lambda p, g: p + 0.01 * g, params.baselines, gradients.baselines)
             return params._replace(baselines=moved), state
 
-        return jax.lax.fori_loop(0, 20_000, step, (params, state))
+        return jax.lax.fori_loop(0, 20_000, step, (nvil.Parameters(*pair, baselines), state))
 
-    params, state = fitted(nvil.Parameters(*pair, baselines), state)
+    params, state = fitted(pair)
     result = exact.gradient_moments(estimator, params, x, state)
     return sum(float(jnp.sum(leaf)) for leaf in jax.tree.leaves(result.variance.inference))
 
@@ -197,10 +201,9 @@ def test_info_reports_the_raw_bound():
     params, state = started(estimator, pair, x)
     h = jax.jit(estimator.sample)(jax.random.key(1), pair, x)
     _, _, info = jax.jit(estimator.gradients_from)(h, params, x, state)
-    per_sample = [
-        jnp.mean(jnp.sum(pair.model.log_prob(x, own), -1) - jnp.sum(pair.inference.log_prob(own, x), -1))
-        for own in (jax.tree.map(lambda leaf, s=s: leaf[s], h) for s in range(3))
-    ]
+    log_p = jax.jit(jax.vmap(lambda h: pair.model.log_prob(x, h)))(h)
+    log_q = jax.jit(jax.vmap(lambda h: pair.inference.log_prob(h, x)))(h)
+    per_sample = np.sum(log_p, axis=-1) - np.sum(log_q, axis=-1)
     np.testing.assert_allclose(info.bound, np.mean(per_sample), rtol=1e-12)
 
 

@@ -31,9 +31,7 @@ def test_sampling_in_blocks_is_the_plain_loop(units):
     random = np.random.default_rng(units)
     margin = random.logistic(size=(40, units))
     within = np.triu(random.normal(size=(units, units)), 1)
-    np.testing.assert_array_equal(
-        sample_in_blocks(jnp.asarray(margin), jnp.asarray(within)), plain_loop(margin, within)
-    )
+    np.testing.assert_array_equal(jax.jit(sample_in_blocks)(margin, within), plain_loop(margin, within))
 
 
 def autoregressive(units, inputs=2, seed=0):
@@ -45,31 +43,37 @@ def test_a_unit_depends_only_on_those_before_it():
     """Zeros of the Jacobian, although the stored weights are full."""
     layer = autoregressive(6)
     assert np.all(np.asarray(layer.within) != 0)
-    jacobian = jax.jacobian(lambda value: layer.logits(jnp.ones(2)) + value @ layer._masked())(jnp.full(6, 0.5))
+    context = jnp.ones(2)
+    jacobian = jax.jit(jax.jacobian(lambda value: layer.conditional_logits(value, context)))(np.full(6, 0.5))
     np.testing.assert_array_equal(np.triu(jacobian), 0)  # logit j by value k: nothing for k >= j
     assert np.all(jacobian[np.tril_indices(6, -1)] != 0)
-    gradient = jax.grad(lambda layer: layer.log_prob(jnp.ones(6), jnp.ones(2)))(layer)
+    gradient = jax.jit(jax.grad(lambda layer: layer.log_prob(jnp.ones(6), jnp.ones(2))))(layer)
     np.testing.assert_array_equal(np.tril(gradient.within), 0)
 
 
 def test_an_autoregressive_layer_samples_its_distribution():
     layer, cases = autoregressive(4), 20_000
-    context = jnp.broadcast_to(jnp.asarray([0.3, -0.8]), (cases, 2))
-    draws = eqx.filter_jit(layer.sample)(jax.random.key(0), context)
-    observed = np.bincount(np.asarray(draws @ jnp.asarray([8.0, 4.0, 2.0, 1.0]), int), minlength=16)
-    states = jnp.asarray(layer.support())
-    probability = jnp.exp(layer.log_prob(states, jnp.broadcast_to(context[:1], (16, 2))))
-    assert scipy.stats.chisquare(observed, np.asarray(probability) * cases).pvalue > LEVEL
-    mean, true_mean = layer.mean(context[:1])[0], probability @ states
+    context = np.broadcast_to([0.3, -0.8], (cases, 2))
+    states = layer.support()
+
+    @eqx.filter_jit
+    def found(layer, context):
+        log_prob = layer.log_prob(jnp.asarray(states), context[:16])
+        return layer.sample(jax.random.key(0), context), jnp.exp(log_prob), layer.mean(context[:1])[0]
+
+    draws, probability, mean = map(np.asarray, found(layer, jax.device_put(context)))
+    observed = np.bincount((draws @ [8, 4, 2, 1]).astype(int), minlength=16)
+    assert scipy.stats.chisquare(observed, probability * cases).pvalue > LEVEL
+    true_mean = probability @ states
     assert np.all(np.abs(mean - true_mean) < 5 * 0.5 / np.sqrt(64))
 
 
 def test_samples_of_a_small_fdarn_match_its_enumerated_distribution():
     pair, cases = randomised(nvil.fdarn(3, (3, 2), mean=np.full(3, 0.5)), 4), 20_000
     x, _ = eqx.filter_jit(pair.model.sample)(jax.random.key(1), cases)
-    observed = np.bincount(np.asarray(x @ jnp.asarray([4.0, 2.0, 1.0]), int), minlength=8)
+    observed = np.bincount((np.asarray(x) @ [4, 2, 1]).astype(int), minlength=8)
     every_x = jnp.asarray(pair.model.visible_support())
-    probability = np.exp(exact.log_likelihood(pair.model, every_x, pair.model.support()))
+    probability = np.exp(eqx.filter_jit(exact.log_likelihood)(pair.model, every_x, pair.model.support()))
     assert scipy.stats.chisquare(observed, probability * cases).pvalue > LEVEL
 
 
@@ -78,7 +82,8 @@ def test_an_untrained_autoregressive_layer_is_the_factorial_one():
         nvil.sbn(5, (4,), inference=kind).inference for kind in ("factorial", "autoregressive")
     )
     x, h = jnp.ones((2, 5)), (jnp.asarray([[0.0, 1, 1, 0], [1, 0, 0, 1]]),)
-    np.testing.assert_allclose(factorial.log_prob(h, x), autoregressive.log_prob(h, x), rtol=1e-12)
+    one, other = (eqx.filter_jit(inference.log_prob)(h, x) for inference in (factorial, autoregressive))
+    np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
 def test_multinomial_samples_have_the_right_lengths_and_frequencies():

@@ -1,5 +1,6 @@
 """Layers, networks and exact quantities: distributions sum to one, and the bound is a bound."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nvil
-from helpers import random_cases, random_pair, randomised
+from helpers import random_cases, random_pair, randomised, scaled
 from nvil import exact
 from nvil.layers import Bernoulli, affine, bernoulli_log_prob, binary_vectors, softplus
 from nvil.random import threefry, uniform
@@ -17,7 +18,19 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 def all_cases():
-    return jnp.asarray(binary_vectors(3))
+    return jax.device_put(binary_vectors(3))
+
+
+@eqx.filter_jit  # of the module, so that it compiles once for each number of layers
+def quantities(pair):
+    """log Q(h | x), log P(x), P(h | x) and the bound, of all cases."""
+    latents, x = pair.inference.support(), jnp.asarray(binary_vectors(3))
+    return (
+        exact.inference_log_prob(pair.inference, x, latents),
+        exact.log_likelihood(pair.model, x, latents),
+        exact.posterior(pair.model, x, latents),
+        exact.bound(pair, x, latents),
+    )
 
 
 @pytest.mark.parametrize("inputs", [0, 2])
@@ -25,32 +38,31 @@ def test_a_layer_sums_to_one_and_has_its_mean(inputs):
     layer = Bernoulli(randomised(affine(jax.random.key(0), inputs, 4), 1), 4)
     context = jnp.asarray(np.random.default_rng(0).normal(size=(5, inputs)))
     states = jnp.asarray(layer.support())
-    log_prob = jax.vmap(layer.log_prob, in_axes=(0, None))(jnp.broadcast_to(states[:, None], (16, 5, 4)), context)
-    np.testing.assert_allclose(jnp.sum(jnp.exp(log_prob), axis=0), 1, rtol=1e-12)
-    np.testing.assert_allclose(jnp.exp(log_prob).T @ states, layer.mean(context), rtol=1e-12)
+
+    @eqx.filter_jit
+    def both(layer):
+        log_prob = jax.vmap(layer.log_prob, in_axes=(0, None))(jnp.broadcast_to(states[:, None], (16, 5, 4)), context)
+        return jnp.exp(log_prob), layer.mean(context)
+
+    probability, mean = map(np.asarray, both(layer))
+    np.testing.assert_allclose(probability.sum(axis=0), 1, rtol=1e-12)
+    np.testing.assert_allclose(probability.T @ layer.support(), mean, rtol=1e-12)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_networks_sum_to_one(layers):
-    pair = random_pair(layers)
-    latents = pair.inference.support()
-    np.testing.assert_allclose(
-        jnp.sum(jnp.exp(exact.inference_log_prob(pair.inference, all_cases(), latents)), axis=1), 1, rtol=1e-12
-    )
-    total = jnp.sum(jnp.exp(exact.log_likelihood(pair.model, all_cases(), latents)))
-    np.testing.assert_allclose(total, 1, rtol=1e-12)
-    np.testing.assert_allclose(jnp.sum(exact.posterior(pair.model, all_cases(), latents), axis=1), 1, rtol=1e-12)
+    log_q, log_likelihood, posterior, _ = map(np.asarray, quantities(random_pair(layers)))
+    np.testing.assert_allclose(np.exp(log_q).sum(axis=1), 1, rtol=1e-12)
+    np.testing.assert_allclose(np.exp(log_likelihood).sum(), 1, rtol=1e-12)
+    np.testing.assert_allclose(posterior.sum(axis=1), 1, rtol=1e-12)
 
 
 @settings(deadline=None, max_examples=30)
 @given(layers=st.sampled_from([1, 2, 3]), seed=st.integers(0, 2**31 - 1), scale=st.floats(0, 8))
 def test_the_bound_is_below_the_log_likelihood(layers, seed, scale):
     with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
-        pair = jax.tree.map(lambda leaf: leaf * scale, random_pair(layers, seed))
-        latents = pair.inference.support()
-        x = all_cases()
-        gap = exact.log_likelihood(pair.model, x, latents) - exact.bound(pair, x, latents)
-        assert np.all(gap >= -1e-10)
+        _, log_likelihood, _, bound = quantities(scaled(random_pair(layers, seed), scale))
+        assert np.all(np.asarray(log_likelihood) - np.asarray(bound) >= -1e-10)
 
 
 class PosteriorInference:
@@ -76,28 +88,27 @@ def test_the_bound_is_the_log_likelihood_when_q_is_the_posterior(layers):
     pair = random_pair(layers)
     latents = pair.model.support()
     ideal = nvil.Pair(pair.model, PosteriorInference(pair.model))
-    x = all_cases()
-    desired = exact.log_likelihood(pair.model, x, latents)
-    np.testing.assert_allclose(exact.bound(ideal, x, latents), desired, rtol=1e-12)
-    assert np.all(exact.bound(pair, x, latents) < desired - 1e-3)  # and Q as it was is not the posterior
+    _, desired, _, bound = map(np.asarray, quantities(pair))
+    np.testing.assert_allclose(jax.jit(lambda x: exact.bound(ideal, x, latents))(all_cases()), desired, rtol=1e-12)
+    assert np.all(bound < desired - 1e-3)  # and Q as it was is not the posterior
 
 
 def test_ancestral_samples_follow_the_enumerated_distribution():
     """Frequencies of x within 5 standard errors of P(x)."""
     pair, cases = random_pair(2), 40_000
-    x, h = pair.model.sample(jax.random.key(1), cases)
+    x, h = eqx.filter_jit(pair.model.sample)(jax.random.key(1), cases)
     assert [leaf.shape for leaf in h] == [(cases, 2), (cases, 1)]
-    probability = np.exp(exact.log_likelihood(pair.model, all_cases(), pair.model.support()))
-    frequency = np.bincount(np.asarray(x @ jnp.asarray([4.0, 2.0, 1.0]), int), minlength=8) / cases
+    probability = np.exp(quantities(pair)[1])
+    frequency = np.bincount((np.asarray(x) @ [4, 2, 1]).astype(int), minlength=8) / cases
     assert np.all(np.abs(frequency - probability) < 5 * np.sqrt(probability * (1 - probability) / cases))
 
 
 def test_inference_samples_follow_the_enumerated_distribution():
     pair, cases = random_pair(1), 40_000
-    x = jnp.broadcast_to(random_cases(1), (cases, 3))
-    (h,) = pair.inference.sample(jax.random.key(1), x)
-    probability = np.exp(exact.inference_log_prob(pair.inference, x[:1], pair.inference.support()))[0]
-    frequency = np.bincount(np.asarray(h @ jnp.asarray([2.0, 1.0]), int), minlength=4) / cases
+    case = np.asarray(random_cases(1))
+    (h,) = eqx.filter_jit(pair.inference.sample)(jax.random.key(1), jax.device_put(np.repeat(case, cases, axis=0)))
+    probability = np.exp(quantities(pair)[0])[int((case @ [4, 2, 1])[0])]
+    frequency = np.bincount((np.asarray(h) @ [2, 1]).astype(int), minlength=4) / cases
     assert np.all(np.abs(frequency - probability) < 5 * np.sqrt(probability * (1 - probability) / cases))
 
 
@@ -107,7 +118,7 @@ def test_only_the_inference_network_centres_its_input():
     center = pair.inference.center.value
     (context,) = pair.inference.contexts(x, (jnp.zeros((2, 2)),))
     np.testing.assert_array_equal(context, x - center)
-    gradient = exact.bound_gradient(pair, x, pair.inference.support())
+    gradient = eqx.filter_jit(exact.bound_gradient)(pair, x, pair.inference.support())
     np.testing.assert_array_equal(gradient.inference.center.value, 0)
 
 

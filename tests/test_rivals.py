@@ -29,8 +29,14 @@ from nvil.rivals.pieces import WIDTH, Pieces, all_batches, cut, epoch_batches, s
 EVERY_CASE = np.array(list(itertools.product((0, 1), repeat=6)), np.uint8)
 
 
+# compiled once, not operation by operation
+softmax_log_f, lda_bound = jax.jit(replicated_softmax.log_f), jax.jit(lda.bound)
+log_f, log_softmax, softmax = jax.jit(rbm.log_f), jax.jit(jax.nn.log_softmax), jax.jit(jax.nn.softmax)
+
+
 def draws(*shape, seed=0, scale=1.0):
-    return jnp.asarray(scale * np.random.default_rng(seed).normal(size=shape), jnp.zeros(()).dtype)
+    numbers = scale * np.random.default_rng(seed).normal(size=shape)
+    return jax.device_put(numbers.astype(jax.dtypes.canonicalize_dtype(float)))
 
 
 def counts_of(documents, words):
@@ -74,7 +80,7 @@ def unigram_rate(x, held):
 
 
 def test_mixture_sums_to_one(float64):
-    parameters = mixture.Parameters(jax.nn.log_softmax(draws(3)), draws(3, 6, scale=3.0))
+    parameters = mixture.Parameters(log_softmax(draws(3)), draws(3, 6, scale=3.0))
     np.testing.assert_allclose(np.sum(np.exp(mixture.log_prob(parameters, EVERY_CASE, block=7))), 1, rtol=1e-12)
 
 
@@ -88,7 +94,7 @@ def test_mixture_log_prob_by_hand():
 @pytest.mark.parametrize("smoothing", [1e-6, 0.5])
 def test_em_never_lowers_what_it_climbs(float64, smoothing):
     x = np.random.default_rng(1).integers(0, 2, (50, 6)).astype(np.uint8)
-    parameters = mixture.Parameters(jax.nn.log_softmax(draws(3)), draws(3, 6))
+    parameters = mixture.Parameters(log_softmax(draws(3)), draws(3, 6))
     blocks = jnp.asarray(np.concatenate([x, np.ones((10, 6), np.uint8)]).reshape(3, 20, 6))
     weights = jnp.asarray((np.arange(60) < 50).astype(float).reshape(3, 20))
     values = []
@@ -176,12 +182,12 @@ def test_rbm_log_f_sums_over_hidden_units(float64):
     hidden = np.array(list(itertools.product((0.0, 1.0), repeat=4)))
     energies = EVERY_CASE @ weights @ hidden.T + (EVERY_CASE @ visible_bias)[:, None]
     expected = logsumexp(energies + hidden @ hidden_bias, axis=1)
-    np.testing.assert_allclose(rbm.log_f(parameters, jnp.asarray(EVERY_CASE, float)), expected, rtol=1e-12)
+    np.testing.assert_allclose(log_f(parameters, EVERY_CASE.astype(float)), expected, rtol=1e-12)
 
 
 def test_rbm_annealing_agrees_with_enumeration(float64):
     parameters = rbm_parameters()
-    exact = logsumexp(rbm.log_f(parameters, jnp.asarray(EVERY_CASE, float)))
+    exact = logsumexp(log_f(parameters, EVERY_CASE.astype(float)))
     estimate = rbm.log_prob(parameters, EVERY_CASE, chains=200, betas=200)
     assert 0 < estimate.standard_error < 0.05
     log_z, error = rbm.log_partition(parameters, chains=200, betas=200)
@@ -198,14 +204,14 @@ def test_one_sweep_of_annealing_is_plain_importance_sampling(float64):
     every = jnp.asarray(EVERY_CASE, float)
     log_z, error = rbm.log_partition(parameters, chains=20000, betas=2)
     log_base = np.asarray(every @ parameters.base - jnp.sum(jax.nn.softplus(parameters.base)))
-    ratio = np.exp(np.asarray(rbm.log_f(parameters, every)) - log_base - _log_z(parameters))
+    ratio = np.exp(np.asarray(log_f(parameters, every)) - log_base - _log_z(parameters))
     exact_error = np.sqrt((np.sum(np.exp(log_base) * ratio**2) - 1) / 20000)
     np.testing.assert_allclose(error, exact_error, rtol=0.05)
     assert abs(log_z - _log_z(parameters)) < 4 * exact_error
 
 
 def _log_z(parameters):
-    return logsumexp(rbm.log_f(parameters, jnp.asarray(EVERY_CASE, float)))
+    return logsumexp(log_f(parameters, EVERY_CASE.astype(float)))
 
 
 def test_contrast_with_exact_samples_is_the_likelihood_gradient(float64):
@@ -225,7 +231,7 @@ def test_contrast_with_exact_samples_is_the_likelihood_gradient(float64):
 
 def test_gibbs_sampling_leaves_the_model_as_it_is():
     parameters = rbm_parameters()
-    exact = np.exp(np.asarray(rbm.log_f(parameters, jnp.asarray(EVERY_CASE, jnp.float32)), np.float64))
+    exact = np.exp(np.asarray(log_f(parameters, EVERY_CASE.astype(np.float32)), np.float64))
     exact /= exact.sum()
     rng = np.random.default_rng(0)
     v = jnp.asarray(EVERY_CASE[rng.choice(64, 40000, p=exact)], jnp.float32)
@@ -301,7 +307,7 @@ def test_perplexity_errors_are_those_of_repeated_samples():
 
 
 def lda_parameters(topics=2, words=3):
-    return lda.Parameters(jax.nn.softmax(draws(topics, words, scale=1.5)), jnp.asarray(0.7))
+    return lda.Parameters(softmax(draws(topics, words, scale=1.5)), jnp.asarray(0.7))
 
 
 def exact_lda(parameters, document):
@@ -334,7 +340,7 @@ def test_lda_bound_is_the_elbo_by_brute_force(float64):
         share = np.prod(phi[list(z), list(document)])
         log_joint = np.sum(q * np.sum(log_thetas[list(z)], axis=0)) + np.sum(np.log(topics[list(z), list(document)]))
         elbo += share * (log_joint - np.log(share))
-    np.testing.assert_allclose(lda.bound(parameters, x, jnp.asarray(gamma[None])), [elbo], rtol=1e-5)
+    np.testing.assert_allclose(lda_bound(parameters, x, gamma[None]), [elbo], rtol=1e-5)
 
 
 def test_lda_bound_and_estimate_against_enumeration(float64):
@@ -353,7 +359,7 @@ def test_lda_bound_and_estimate_against_enumeration(float64):
     dense = jnp.asarray(x.toarray(), float)
     best = lda.posterior(parameters, dense)
     for change in (0.9, 1.1):
-        assert np.all(lda.bound(parameters, dense, best * change) < lda.bound(parameters, dense, best))
+        assert np.all(lda_bound(parameters, dense, best * change) < lda_bound(parameters, dense, best))
 
 
 def test_lda_with_one_topic_is_the_unigram_model(float64):
@@ -476,7 +482,7 @@ def test_docnade_learns():
 
 
 def softmax_parameters(words=4, units=3):
-    base = jax.nn.log_softmax(draws(words, seed=4, scale=0.3))
+    base = log_softmax(draws(words, seed=4, scale=0.3))
     return replicated_softmax.Parameters(
         draws(words, units), draws(words, seed=1), draws(units, seed=2, scale=0.3), base
     )
@@ -489,7 +495,7 @@ def test_replicated_softmax_log_f_sums_over_hidden_units(float64):
     lengths = x.sum(axis=1)
     energies = x @ parameters.weights @ hidden.T + (x @ parameters.word_bias)[:, None]
     energies = energies + lengths[:, None] * (hidden @ parameters.hidden_bias)
-    found = replicated_softmax.log_f(parameters, jnp.asarray(x), jnp.asarray(lengths))
+    found = softmax_log_f(parameters, x, lengths)
     np.testing.assert_allclose(found, logsumexp(energies, axis=1), rtol=1e-12)
 
 
@@ -499,8 +505,8 @@ def test_replicated_softmax_annealing_agrees_with_enumeration(float64):
     lengths = np.array([0, 1, 2, 4])
     exact = []
     for length in lengths:
-        x = jnp.asarray(counts_of(every_document(4, length), 4).toarray(), float)
-        exact.append(logsumexp(replicated_softmax.log_f(parameters, x, jnp.sum(x, axis=-1))))
+        x = counts_of(every_document(4, length), 4).toarray().astype(float)
+        exact.append(logsumexp(softmax_log_f(parameters, x, x.sum(axis=-1))))
     # chains of several lengths run at once, some lengths in two parts
     found, errors = replicated_softmax.log_partitions(parameters, lengths, chains=200, betas=100, rows=150, slots=300)
     assert np.all(np.abs(found - exact) < 4 * errors + 1e-9)
@@ -520,9 +526,9 @@ def test_replicated_softmax_log_prob_knows_its_rows(monkeypatch, documents):
     x = counts_of([(0, 3, 3), (1,), (), (2, 2, 1), (0, 1)], 4)
     found = replicated_softmax.log_prob(parameters, x, documents=documents)
     assert len(set(found.rows)) == len(found.rows) == (2 if documents == 2 else 5)
-    dense = jnp.asarray(x.toarray()[found.rows], jnp.float32)
-    lengths = jnp.sum(dense, axis=-1)
-    expected = replicated_softmax.log_f(parameters, dense, lengths) - 10 * lengths
+    dense = x.toarray()[found.rows].astype(np.float32)
+    lengths = dense.sum(axis=-1)
+    expected = softmax_log_f(parameters, dense, lengths) - 10 * lengths
     np.testing.assert_allclose(found.log_prob, expected, rtol=1e-5)
     np.testing.assert_allclose(found.standard_error, 0.1 * lengths, rtol=1e-6)
 

@@ -26,7 +26,7 @@ import nvil.report
 from nvil import learning, training
 from nvil.cli import main
 from nvil.runs import Config, Run, checkpoints, lock, tensorboard
-from processes import Commands, plain_page
+from processes import Commands, plain_diagnose, plain_page
 
 CASES = (np.random.default_rng(0).random((60, 6)) < np.linspace(0.1, 0.9, 6)).astype(np.uint8)
 SIZES = ("--hidden", "3", "2", "--batch-size", "4", "--validation", "10")
@@ -323,6 +323,7 @@ def short_run(dataset, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "empty_tally", once(training.empty_tally))
     monkeypatch.setattr(checkpoints, "empty_tally", training.empty_tally)
     monkeypatch.setattr(nvil.runs.run, "_shapes", once(nvil.runs.run._shapes))
+    monkeypatch.setattr(nvil.Learner, "diagnose", plain_diagnose)
     experiment = once(lambda run: run.prepare())
 
     def train(folder):
@@ -739,6 +740,7 @@ def test_a_lock_that_was_removed_while_it_was_opened_is_taken_anew(tmp_path, mon
 
     monkeypatch.setattr(lock.fcntl, "flock", removed_meanwhile)
     with lock.locked(tmp_path):
+        assert (tmp_path / "lock").exists()
         assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
         with pytest.raises(nvil.UsageError), lock.locked(tmp_path):
             pass
@@ -754,6 +756,7 @@ def test_a_run_that_diverges_goes_back_to_the_last_report(dataset, monkeypatch, 
         result = evaluate(pair, x, samples=samples, seed=seed, objective=objective)
         return result._replace(bound=float("nan")) if seed == 40 else result
 
+    monkeypatch.setattr(nvil.Learner, "diagnose", plain_diagnose)
     monkeypatch.setattr(learning, "evaluate", diverging)
     with pytest.raises(training.DivergedError, match="by update 40; the state of update 20 is kept"):
         list(Run.from_config(tmp_path / "run", config, dataset).fit(checkpoint_updates=5))

@@ -70,22 +70,14 @@ class Learner(eqx.Module):
 
     def init(self, pair: Pair, rows: Rows, *, seed: int = 0) -> TrainState:
         """The state before the first update. `rows` give a minibatch to take first statistics from."""
-        data_key, init_key = jax.random.split(seeded_key(seed, "start"))
-        x = rows.minibatch(data_key, self.batch_size)
+        x = eqx.filter_eval_shape(lambda: rows.minibatch(jax.random.key(0), self.batch_size))
         check_pair(pair, x)
         pair = jax.tree.map(_strong, pair)
-        baselines, estimator_state = _init(self.estimator, init_key, pair, x)
-        params = Parameters(*pair, baselines)
-        average = None if self.average is None else pair
         key = seeded_key(seed, "training")
-        return TrainState(
-            params,
-            self.optimiser.init(trained(params)),
-            estimator_state,
-            average,
-            key,
-            jnp.asarray(0, jnp.int32),
-        )
+        baselines, estimator_state, optimiser_state = _init(self, seeded_key(seed, "start"), pair, rows)
+        average = None if self.average is None else pair
+        params = Parameters(*pair, baselines)
+        return TrainState(params, optimiser_state, estimator_state, average, key, jnp.asarray(0, jnp.int32))
 
     def step(self, state: TrainState, rows: Rows) -> tuple[TrainState, Info, Parameters]:
         """One update: `(new state, info, gradients)`. Its randomness comes from the state's key and step alone."""
@@ -148,6 +140,9 @@ def default_validation(cases: int) -> int:
     return min(1000, max(100, cases // 20), cases // 5)
 
 
-@eqx.filter_jit
-def _init(estimator: Estimator, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[Any, Any]:
-    return estimator.init(key, pair, x)
+@eqx.filter_jit  # all in one, because many small functions take longer to compile
+def _init(learner: Learner, key: Key[Array, ""], pair: Pair, rows: Rows) -> tuple[Any, Any, Any]:
+    data_key, init_key = jax.random.split(key)
+    x = rows.minibatch(data_key, learner.batch_size)
+    baselines, estimator_state = learner.estimator.init(init_key, pair, x)
+    return baselines, estimator_state, learner.optimiser.init(trained(Parameters(*pair, baselines)))

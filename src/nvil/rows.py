@@ -169,8 +169,10 @@ def as_rows(data: Any) -> Rows:
         array = data.to_numpy(float, na_value=np.nan) if hasattr(data, "iloc") else np.asarray(data)
     except (ValueError, TypeError) as error:
         raise UsageError(NOT_A_TABLE) from error
-    if array.dtype.kind not in "biuf" or array.ndim == 0:
+    if array.dtype == object or array.ndim == 0:
         raise UsageError(NOT_A_TABLE)
+    if array.dtype.kind not in "biuf":
+        raise UsageError(f"The data holds {array.dtype} values; numbers are needed.")
     return DenseRows(array)
 
 

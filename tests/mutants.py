@@ -1,0 +1,849 @@
+"""Mutation testing by hand: faults that could creep into the package, each of which some test must find.
+
+    make mutants                            # all of them, as many at a time as there are cores
+    python tests/mutants.py --only "key"    # those with this in their name
+
+Each mutant is one small change of one file. It is made in a copy of the package, and the tests named beside it are run
+there: one of them must fail, by an assertion, where without the change they all pass. `tests/test_mutants.py` sees to
+it that each change can still be made. When a test proves something new, put the fault that it is there to find here.
+"""
+
+import argparse
+import dataclasses
+import importlib
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "src/nvil"
+COPIED = ("src", "tests", "examples", "pyproject.toml", "README.md")
+SECONDS = 300
+"""After which tests that do not end are ended, and count as not having failed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """`old` is `new` in `file` of the package: one of `tests` must fail. `old` occurs there once."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def __init__(self, name: str, file: str, old: str, new: str, *tests: str):
+        for field, value in zip(dataclasses.fields(self), (name, file, old, new, tests), strict=True):
+            object.__setattr__(self, field.name, value)
+
+    def applied(self, text: str) -> str:
+        found = text.count(self.old)
+        if found != 1:
+            raise ValueError(
+                f"{self.name}: its text occurs {found} times in {self.file}, not once; bring it up to date."
+            )
+        return text.replace(self.old, self.new)
+
+
+def named(file: str, name: str) -> str:
+    """A test by its file and name, which begin alike everywhere."""
+    return f"tests/test_{file}.py::test_{name}"
+
+
+CONSTANTS = named("independence", "the_paper_s_constants_are_the_defaults")
+Q_APART = named("independence", "every_sample_case_and_layer_of_q_is_drawn_apart")
+P_APART = named("independence", "every_dream_and_layer_of_p_is_drawn_apart_and_from_the_wake_phase")
+KEYS = named("independence", "minibatches_and_draws_have_keys_of_their_own")
+MINIBATCH = named("independence", "a_minibatch_draws_every_case_as_often_and_next_to_every_other")
+BLOCKS = named("independence", "every_block_case_and_sample_of_an_evaluation_is_drawn_apart")
+HELD_OUT = named("independence", "validation_never_sees_a_training_case_nor_training_a_validation_case")
+WEIGHTS = named("independence", "weights_start_uniform_within_glorot_s_limit")
+OWN_WEIGHTS = named("independence", "every_layer_starts_with_weights_of_its_own")
+SUM_TO_ONE = named("contract", "distributions_sum_to_one_and_the_bound_is_below_the_log_likelihood")
+ALGORITHM_1 = named("signals", "algorithm_1_line_by_line")
+UNBIASED = named("estimators", "strict_order_is_unbiased") + "[1-1-2]"
+PSI = named("estimators", "baseline_gradient_is_that_of_the_squared_centred_signal")
+IN_BLOCKS = named("training", "evaluation_in_blocks_covers_every_case")
+LEARNS = named("training", "training_raises_the_exact_bound") + "[optimiser0]"
+LOOP = named("training", "the_compiled_loop_does_what_single_steps_do")
+RATES = named("training", "the_inference_network_moves_at_its_own_rate")
+SPLIT = named("training", "validation_cases_are_held_out")
+FAULTS = named("runs", "a_fault_at_every_single_call_loses_nothing") + "[Dead]"
+DAMAGED = named("runs", "a_damaged_checkpoint_is_passed_over_and_said")
+
+MUTANTS = (
+    # layers
+    Mutant(
+        "initial weights three times too large",
+        "layers.py",
+        "limit = np.sqrt(6.0 / (inputs + outputs)).item()",
+        "limit = 3 * np.sqrt(6.0 / (inputs + outputs)).item()",
+        WEIGHTS,
+    ),
+    Mutant(
+        "initial weights all positive",
+        "layers.py",
+        "minval=-limit, maxval=limit",
+        "minval=0.0, maxval=limit",
+        WEIGHTS,
+    ),
+    Mutant(
+        "a unit is on where it should be off",
+        "layers.py",
+        "(uniform(key, mean.shape) < mean)",
+        "(uniform(key, mean.shape) > mean)",
+        named("models", "inference_samples_follow_the_enumerated_distribution"),
+    ),
+    Mutant(
+        "one draw for all the cases of a batch",
+        "layers.py",
+        "(uniform(key, mean.shape) < mean)",
+        "(uniform(key, mean.shape[-1:]) < mean)",
+        Q_APART,
+    ),
+    Mutant(
+        "a unit sees itself",
+        "layers.py",
+        "return jnp.triu(self.within, 1)",
+        "return jnp.triu(self.within)",
+        named("layers", "a_unit_depends_only_on_those_before_it"),
+    ),
+    Mutant(
+        "blocks of units do not see each other",
+        "layers.py",
+        "margin[:, begin:end] + value @ within[:begin, begin:end])",
+        "margin[:, begin:end])",
+        named("layers", "sampling_in_blocks_is_the_plain_loop"),
+    ),
+    Mutant(
+        "the normaliser of the first word only",
+        "layers.py",
+        "jnp.sum(value, axis=-1) * jax.nn.logsumexp(logits, axis=-1)",
+        "jax.nn.logsumexp(logits, axis=-1)",
+        named("layers", "multinomial_log_prob_leaves_the_coefficient_out"),
+    ),
+    Mutant(
+        "the same words in every document",
+        "layers.py",
+        "uniform(word_key, (cumulative.shape[0], longest))",
+        "uniform(word_key, (1, longest))",
+        named("independence", "words_of_documents_are_drawn_apart"),
+    ),
+    Mutant(
+        "the derivative of softplus upside down",
+        "layers.py",
+        "jax.nn.sigmoid(logits) * tangent",
+        "jax.nn.sigmoid(-logits) * tangent",
+        named("models", "log_prob_is_finite_and_right_for_extreme_logits"),
+    ),
+    # networks
+    Mutant(
+        "Q samples every layer with one key",
+        "networks.py",
+        "value = layer.sample(layer_key, value)\n            h.append(value)",
+        "value = layer.sample(keys[0], value)\n            h.append(value)",
+        Q_APART,
+    ),
+    Mutant(
+        "P samples every layer with one key",
+        "networks.py",
+        "value = layer.sample(layer_key, value)\n            values.append(value)",
+        "value = layer.sample(keys[0], value)\n            values.append(value)",
+        P_APART,
+    ),
+    Mutant(
+        "Q does not centre its input",
+        "networks.py",
+        "return x - jax.lax.stop_gradient(self.center.value)",
+        "return x",
+        named("models", "only_the_inference_network_centres_its_input"),
+    ),
+    Mutant(
+        "the centre is trained",
+        "networks.py",
+        "return x - jax.lax.stop_gradient(self.center.value)",
+        "return x - self.center.value",
+        named("models", "only_the_inference_network_centres_its_input"),
+    ),
+    # models
+    Mutant(
+        "P and Q start from the same draws",
+        "models.py",
+        'down, up = jax.random.split(seeded_key(seed, "weights"))',
+        'down = up = seeded_key(seed, "weights")',
+        OWN_WEIGHTS,
+    ),
+    Mutant(
+        "the same weights for every seed",
+        "models.py",
+        'seeded_key(seed, "weights")',
+        'seeded_key(0, "weights")',
+        OWN_WEIGHTS,
+    ),
+    Mutant(
+        "visible biases start at the mean itself",
+        "models.py",
+        "return jnp.log(rate) - jnp.log1p(-rate)",
+        "return rate",
+        named("models", "visible_biases_start_at_the_logit_of_the_mean"),
+    ),
+    # signals
+    Mutant(
+        "the running averages forget fast",
+        "signals.py",
+        "return decay * old + (1 - decay) * new",
+        "return (1 - decay) * old + decay * new",
+        ALGORITHM_1,
+    ),
+    Mutant(
+        "the strict order is the paper's",
+        "signals.py",
+        'return signal - (updated if self.order == "paper" else state), 0.0, updated',
+        "return signal - updated, 0.0, updated",
+        ALGORITHM_1,
+    ),
+    Mutant(
+        "a faint signal is amplified",
+        "signals.py",
+        "signal / jnp.maximum(1.0, jnp.sqrt(variance))",
+        "signal / jnp.sqrt(variance)",
+        named("signals", "a_faint_signal_is_not_amplified"),
+    ),
+    Mutant(
+        "local signals without the prior",
+        "signals.py",
+        "reverse=True) + log_p[..., -1:]",
+        "reverse=True)",
+        named("signals", "local_signals_keep_all_terms_from_their_layer_up"),
+    ),
+    Mutant(
+        "local signals of the layers below",
+        "signals.py",
+        "axis=terms.ndim - 1, reverse=True)",
+        "axis=terms.ndim - 1)",
+        named("signals", "local_signals_keep_all_terms_from_their_layer_up"),
+    ),
+    Mutant(
+        "leave-one-out leaves none out",
+        "signals.py",
+        "(signal - jnp.mean(signal, axis=0)) * (samples / (samples - 1))",
+        "signal - jnp.mean(signal, axis=0)",
+        named("estimators", "a_leave_one_out_baseline_is_unbiased") + "[True-1-2-2]",
+    ),
+    Mutant(
+        "the chain loses its baseline",
+        "signals.py",
+        "total = total + baseline",
+        "total = total + 0 * baseline",
+        PSI,
+    ),
+    Mutant(
+        "a baseline of 50 units",
+        "signals.py",
+        "def input_dependent_baseline(units: int = 100)",
+        "def input_dependent_baseline(units: int = 50)",
+        CONSTANTS,
+    ),
+    Mutant(
+        "a running mean that decays by 0.9",
+        "signals.py",
+        "def running_mean(decay: float = 0.8,",
+        "def running_mean(decay: float = 0.9,",
+        CONSTANTS,
+    ),
+    Mutant(
+        "all baselines start with one key",
+        "signals.py",
+        "keys = jax.random.split(key, len(contexts))",
+        "keys = [key] * len(contexts)",
+        named("independence", "baselines_of_different_layers_start_apart"),
+    ),
+    # estimators
+    Mutant(
+        "all samples of a case are the same",
+        "estimators/samples.py",
+        "jax.random.split(key, samples))",
+        "jnp.stack([key] * samples))",
+        Q_APART,
+    ),
+    Mutant(
+        "gradients are summed over the samples",
+        "estimators/nvil.py",
+        "return total / self.samples, (new_state, info)",
+        "return total, (new_state, info)",
+        UNBIASED,
+    ),
+    Mutant(
+        "the baselines are not trained",
+        "estimators/nvil.py",
+        " + jnp.sum(signal * baseline)",
+        "",
+        PSI,
+    ),
+    Mutant(
+        "the signal is differentiated",
+        "estimators/nvil.py",
+        "signal, new_state = jax.lax.stop_gradient((signal, new_state))",
+        "signal, new_state = signal, new_state",
+        PSI,
+    ),
+    Mutant(
+        "the bound of the samples is summed",
+        "estimators/nvil.py",
+        "bound=jnp.mean(jnp.sum(log_p, axis=-1)",
+        "bound=jnp.sum(jnp.sum(log_p, axis=-1)",
+        named("estimators", "info_reports_the_raw_bound"),
+    ),
+    Mutant(
+        "one dream for the whole minibatch",
+        "estimators/wake_sleep.py",
+        "pair.model.sample(sleep, _cases(x))",
+        "jax.tree.map(lambda v: jnp.repeat(v, _cases(x), axis=0), pair.model.sample(sleep, 1))",
+        P_APART,
+    ),
+    Mutant(
+        "the sleep phase is left out",
+        "estimators/wake_sleep.py",
+        " + jnp.sum(dream_log_q)",
+        "",
+        named("contract", "wake_sleep_with_more_cases_and_samples") + "[2-1]",
+    ),
+    # learning
+    Mutant(
+        "latents are drawn with the minibatch's key",
+        "learning.py",
+        "self.estimator.gradients(draw_key, state.params",
+        "self.estimator.gradients(data_key, state.params",
+        KEYS,
+    ),
+    Mutant(
+        "the first statistics are drawn with the minibatch's key",
+        "learning.py",
+        "data_key, init_key = jax.random.split(key)",
+        "data_key = init_key = key",
+        KEYS,
+    ),
+    Mutant(
+        "every update draws the same",
+        "learning.py",
+        "jax.random.fold_in(state.key, state.step)",
+        "state.key",
+        KEYS,
+    ),
+    Mutant(
+        "every seed trains alike",
+        "learning.py",
+        'key = seeded_key(seed, "training")',
+        'key = seeded_key(0, "training")',
+        KEYS,
+    ),
+    Mutant(
+        "training walks downhill",
+        "learning.py",
+        "descent = jax.tree.map(jnp.negative, trained(gradients))",
+        "descent = trained(gradients)",
+        LEARNS,
+    ),
+    Mutant(
+        "the average is the last",
+        "learning.py",
+        "return old + (new - old) / parts.astype(old.dtype)",
+        "return new",
+        named("own_run", "averaged_parameters_are_the_mean_of_the_last_share"),
+    ),
+    Mutant(
+        "a tenth of the cases is held out",
+        "learning.py",
+        "max(100, cases // 20)",
+        "max(100, cases // 10)",
+        named("training", "the_default_validation_set_is_a_share_with_a_floor_and_a_cap"),
+    ),
+    # training
+    Mutant(
+        "the validation bound is measured on training rows",
+        "training.py",
+        "learner.validate(learned, held_out,",
+        "learner.validate(learned, rows,",
+        HELD_OUT,
+    ),
+    Mutant(
+        "validation cases are trained on",
+        "runs/run.py",
+        "*training.hold_out(source, validation, seed))",
+        "source, training.hold_out(source, validation, seed)[1])",
+        HELD_OUT,
+    ),
+    Mutant(
+        "every validation draws the same",
+        "training.py",
+        "samples=validation_samples, seed=done)",
+        "samples=validation_samples, seed=0)",
+        HELD_OUT,
+    ),
+    Mutant(
+        "the worst parameters are kept",
+        "training.py",
+        "if found.bound > best.bound:",
+        "if best.step == 0 or found.bound < best.bound:",
+        named("training", "the_best_parameters_are_those_of_the_best_validation_bound"),
+    ),
+    Mutant(
+        "a report has the last update's bound",
+        "training.py",
+        "total = jax.tree.map(jnp.add, total, info)",
+        "total = info",
+        LOOP,
+    ),
+    Mutant(
+        "a report averages over all updates so far",
+        "training.py",
+        "since = jax.tree.map(jnp.zeros_like, since)",
+        "since = jax.tree.map(jnp.asarray, since)",
+        named("independence", "a_report_averages_over_its_own_updates_alone"),
+    ),
+    Mutant(
+        "patience lasts a report longer",
+        "training.py",
+        "step - best.step >= patience * report_every",
+        "step - best.step > patience * report_every",
+        named("training", "patience_ends_training_after_so_many_reports_without_a_better_bound"),
+    ),
+    Mutant(
+        "a validation of one sample",
+        "training.py",
+        "validation: int | Any | None = None,\n    validation_samples: int = 10,",
+        "validation: int | Any | None = None,\n    validation_samples: int = 1,",
+        CONSTANTS,
+    ),
+    # evaluation
+    Mutant(
+        "the same key in every block of an evaluation",
+        "evaluation.py",
+        "samples, jax.random.fold_in(key, i), objective)",
+        "samples, key, objective)",
+        BLOCKS,
+    ),
+    Mutant(
+        "the same key in every sample of an evaluation",
+        "evaluation.py",
+        "objective(jax.random.fold_in(key, i), pair, x)",
+        "objective(key, pair, x)",
+        BLOCKS,
+    ),
+    Mutant(
+        "the same draws whatever the seed of an evaluation",
+        "evaluation.py",
+        'seeded_key(seed, "evaluation")',
+        'seeded_key(0, "evaluation")',
+        BLOCKS,
+    ),
+    Mutant(
+        "the padding of the last block counts",
+        "evaluation.py",
+        "np.asarray(mean, float)[: len(rows)]",
+        "np.asarray(mean, float)",
+        IN_BLOCKS,
+    ),
+    Mutant(
+        "the standard error of all there is",
+        "evaluation.py",
+        "np.std(means, ddof=1)",
+        "np.std(means)",
+        IN_BLOCKS,
+    ),
+    Mutant(
+        "the perplexity of words for that of documents",
+        "evaluation.py",
+        "np.mean(means[written] / lengths[written])",
+        "np.sum(means[written]) / np.sum(lengths)",
+        named("layers", "perplexities_by_hand"),
+    ),
+    # apply
+    Mutant(
+        "codes of one sample, over and over",
+        "apply.py",
+        "jax.random.split(key, samples)",
+        "jnp.stack([key] * samples)",
+        named("apply", "codes_are_the_posterior_means_of_q") + "[factorial]",
+    ),
+    Mutant(
+        "samples whatever the seed",
+        "apply.py",
+        'seeded_key(seed, "sample")',
+        'seeded_key(0, "sample")',
+        named("apply", "samples_have_their_latents_and_means"),
+    ),
+    # rows
+    Mutant(
+        "a minibatch never draws the last case",
+        "rows.py",
+        "jax.random.randint(which, (size,), 0, self.shape[0])",
+        "jax.random.randint(which, (size,), 0, max(1, self.shape[0] - 1))",
+        MINIBATCH,
+    ),
+    Mutant(
+        "a minibatch is contiguous",
+        "rows.py",
+        "jax.random.randint(which, (size,), 0, self.shape[0])",
+        "(jax.random.randint(which, (), 0, self.shape[0]) + jnp.arange(size)) % self.shape[0]",
+        MINIBATCH,
+    ),
+    Mutant(
+        "grey levels are binarized by the key that chose the rows",
+        "rows.py",
+        "which, how = jax.random.split(key)",
+        "which = how = key",
+        named("independence", "grey_levels_are_not_binarized_by_the_key_that_chose_the_rows"),
+    ),
+    Mutant(
+        "the first cases are held out",
+        "rows.py",
+        "order = np.random.default_rng(seed).permutation(cases)",
+        "order = np.arange(cases)",
+        SPLIT,
+    ),
+    Mutant(
+        "what is held out stays in",
+        "rows.py",
+        "self.select(np.sort(order[count:]))",
+        "self.select(np.sort(order))",
+        SPLIT,
+    ),
+    # random
+    Mutant(
+        "a uniform number may be 0",
+        "random.py",
+        "* step + step / 2",
+        "* step",
+        named("apply", "uniform_numbers_are_never_0_or_1"),
+    ),
+    Mutant(
+        "a rotation of the hash",
+        "random.py",
+        "(13, 15, 26, 6)",
+        "(13, 15, 26, 7)",
+        named("models", "our_threefry_is_that_of_jax"),
+    ),
+    Mutant(
+        "half of the numbers are drawn twice",
+        "random.py",
+        "bits = jnp.concatenate([first, second])[:size]",
+        "bits = jnp.concatenate([first, first])[:size]",
+        Q_APART,
+    ),
+    Mutant(
+        "all purposes have one key",
+        "random.py",
+        "np.uint32(zlib.crc32(purpose.encode()))",
+        "np.uint32(7)",
+        named("apply", "purposes_have_keys_of_their_own"),
+    ),
+    # optimisers
+    Mutant(
+        "the inference network at the model's rate",
+        "optimisers.py",
+        "Parameters(learning_rate, _times(learning_rate, inference_ratio), learning_rate)",
+        "Parameters(learning_rate, learning_rate, learning_rate)",
+        RATES,
+    ),
+    Mutant(
+        "the baselines at the inference network's rate",
+        "optimisers.py",
+        "_times(learning_rate, inference_ratio), learning_rate)",
+        "_times(learning_rate, inference_ratio), _times(learning_rate, inference_ratio))",
+        RATES,
+    ),
+    Mutant(
+        "biases decay",
+        "optimisers.py",
+        "leaf.ndim > 1",
+        "leaf.ndim > 0",
+        named("training", "only_weights_decay_and_by_the_rate_of_their_group"),
+    ),
+    Mutant(
+        "ten times the paper's rate",
+        "optimisers.py",
+        "learning_rate: float | Schedule = 3e-4",
+        "learning_rate: float | Schedule = 3e-3",
+        CONSTANTS,
+    ),
+    Mutant(
+        "the cosine schedule ends elsewhere",
+        "optimisers.py",
+        "alpha=final_rate / learning_rate",
+        "alpha=final_rate",
+        named("training", "schedules_go_from_the_rate_to_the_final_rate"),
+    ),
+    # diagnostics
+    Mutant(
+        "the noise is left in the signal-to-noise ratio",
+        "diagnostics.py",
+        "max(0.0, square_of_mean - variance / draws)",
+        "max(0.0, square_of_mean)",
+        named("diagnostics", "signal_to_noise_of_a_case_worked_by_hand"),
+    ),
+    # runs
+    Mutant(
+        "wake-sleep at NVIL's rate",
+        "runs/config.py",
+        'rate = rate / 3 if self.estimator == "wake-sleep" else rate',
+        "rate = rate",
+        named("independence", "the_command_line_s_rates"),
+    ),
+    Mutant(
+        "a result of one sample",
+        "reproduce/results.py",
+        "SAMPLES = 10",
+        "SAMPLES = 1",
+        CONSTANTS,
+    ),
+    Mutant(
+        "the paper's minibatches of 20 are of 50",
+        "reproduce/table1.toml",
+        "batch_size = 20",
+        "batch_size = 50",
+        named("reproduce", "the_paper_s_protocol_is_that_of_section_4"),
+    ),
+    Mutant(
+        "the lock is shared",
+        "runs/lock.py",
+        "fcntl.LOCK_EX | fcntl.LOCK_NB",
+        "fcntl.LOCK_SH | fcntl.LOCK_NB",
+        named("runs", "a_lock_that_was_removed_while_it_was_opened_is_taken_anew"),
+    ),
+    Mutant(
+        "a lock that was removed is trusted",
+        "runs/lock.py",
+        "if os.fstat(descriptor).st_ino == path.stat().st_ino:",
+        "if True:",
+        named("runs", "a_lock_that_was_removed_while_it_was_opened_is_taken_anew"),
+    ),
+    Mutant(
+        "the checksum is not looked at",
+        "runs/storage.py",
+        'if metadata.get("sha256", "") != _checksum(stored):',
+        "if False:",
+        DAMAGED + "[a bit]",
+    ),
+    Mutant(
+        "three checkpoints are kept",
+        "runs/checkpoints.py",
+        "checkpoint_paths(folder)[:-2]",
+        "checkpoint_paths(folder)[:-3]",
+        DAMAGED + "[empty]",
+    ),
+    Mutant(
+        "older formats are read",
+        "runs/storage.py",
+        "if number != FORMAT:",
+        "if number > FORMAT:",
+        named("cli", "a_run_of_the_first_format_is_refused_with_what_to_do"),
+    ),
+    Mutant(
+        "reports that will come again are kept",
+        "runs/metrics.py",
+        'if values["updates"] <= updates]',
+        'if values["updates"] <= updates + 100]',
+        FAULTS,
+    ),
+    Mutant(
+        "metrics are written in place",
+        "runs/storage.py",
+        "os.replace(name, path)\n",
+        "path.write_bytes(Path(name).read_bytes())\n",
+        FAULTS,
+    ),
+    Mutant(
+        "half a line counts as a report",
+        "runs/metrics.py",
+        'text.split("\\n")[:-1]',
+        'text.split("\\n")',
+        named("runs", "hostile_metrics_do_no_harm"),
+    ),
+    Mutant(
+        "a run that diverged keeps where it went",
+        "runs/run.py",
+        "save(error.checkpoint)",
+        "save(reached or error.checkpoint)",
+        named("runs", "a_run_that_diverges_goes_back_to_the_last_report"),
+    ),
+    # data
+    Mutant(
+        "grey levels upside down",
+        "data/grey.py",
+        "(uniform(key, probabilities.shape) < probabilities)",
+        "(uniform(key, probabilities.shape) > probabilities)",
+        named("data", "grey_levels_are_binarized_anew_at_every_draw_and_once_for_the_test"),
+    ),
+    Mutant(
+        "grey levels are binarized once",
+        "data/grey.py",
+        "(uniform(key, probabilities.shape) < probabilities)",
+        "(0.5 < probabilities)",
+        named("data", "grey_levels_are_binarized_anew_at_every_draw_and_once_for_the_test"),
+    ),
+    Mutant(
+        "a sparse row takes an entry of the next",
+        "data/sparse.py",
+        "stored = places < end[:, None]",
+        "stored = places <= end[:, None]",
+        named("layers", "sparse_rows_are_the_dense_ones") + "[0.3]",
+    ),
+    Mutant(
+        "a stream starts over with every window",
+        "data/streams.py",
+        "(step - self.begin) * size",
+        "0 * (step - self.begin) * size",
+        named("streams", "every_case_is_seen_once_in_order_and_the_windows_change_nothing"),
+    ),
+    Mutant(
+        "svmlight counts from zero",
+        "data/readers.py",
+        "zero_based = choices.first_index == 0",
+        "zero_based = True",
+        named("data", "svmlight_counts_from_one_unless_told"),
+    ),
+    Mutant(
+        "a file may be unpickled",
+        "data/readers.py",
+        'np.load(path, mmap_mode="r", allow_pickle=False)',
+        "np.load(path, allow_pickle=True)",
+        named("data", "hostile_files_are_refused_and_nothing_is_executed"),
+    ),
+    Mutant(
+        "an archive may be as large as it likes",
+        "data/readers.py",
+        "if sum(entry.file_size for entry in archive.infolist()) > physical_memory():",
+        "if False:",
+        named("data", "archives_that_unpack_to_more_than_memory_are_refused"),
+    ),
+    Mutant(
+        "a download of another checksum is kept",
+        "data/download.py",
+        "if remote.sha256 == _sha256(path):",
+        "if True:",
+        named("download", "the_wrong_file_is_refused_and_the_next_address_tried"),
+    ),
+)
+
+
+def copy_of_the_package(folder: Path) -> Path:
+    """A copy that shares the cache of compiled functions."""
+    folder.mkdir()
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name)
+        else:
+            shutil.copy(source, folder / name)
+    (ROOT / ".cache").mkdir(exist_ok=True)
+    (folder / ".cache").symlink_to(ROOT / ".cache")
+    return folder
+
+
+def start_tests(folder: Path, tests: Sequence[str], *options: str, seconds: int = 0) -> int:
+    """Run pytest in a copy, in a process of its own that has all but the package imported already.
+
+    Its output is in `folder`/output. After `seconds` it is ended, if it has not ended by itself.
+    """
+    child = os.fork()
+    if child:
+        return child
+    signal.alarm(seconds)
+    os.chdir(folder)
+    sys.path[:0] = [str(folder / "src")]
+    output = os.open("output", os.O_WRONLY | os.O_CREAT, 0o600)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    import pytest
+
+    code = 3
+    try:
+        quiet = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # of plugins that are imported already
+        code = pytest.main(["-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "-rfE", *quiet, *options, *tests])
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def prepare() -> None:
+    """Import what every child needs; JAX takes its settings from the environment, which conftest.py prepares."""
+    os.environ |= {"NVIL_UNCHECKED": "1", "COLUMNS": "300"}
+    sys.path.insert(0, str(ROOT / "tests"))
+    for name in ("conftest", "equinox", "optax", "scipy.sparse", "safetensors.numpy"):
+        importlib.import_module(name)
+    del sys.modules["conftest"]  # each child has its own
+    sys.path.remove(str(ROOT / "tests"))
+
+
+def verdict(code: int, output: str) -> tuple[bool, str]:
+    """Whether a test failed by an assertion, and what is to be said of it."""
+    failed = re.search(r"^FAILED \S*?::(.*?) - (.*)$", output, re.MULTILINE)
+    if code == 0:
+        return False, "SURVIVED"
+    if code != 1 or failed is None:
+        last = output.strip().splitlines()[-1:] or [""]
+        return False, f"NO TEST FAILED, but pytest ended with {code}: {last[0]}"
+    if not re.match(r"assert |AssertionError|Failed: DID NOT RAISE", failed[2]):
+        return False, f"FAILED BY AN ERROR in {failed[1]}: {failed[2][:150]}"
+    return True, f"killed by {failed[1]}"
+
+
+def outcomes(mutants: Sequence[Mutant], original: Path, jobs: int) -> Iterator[tuple[Mutant, bool, str, float]]:
+    """`(mutant, whether it was killed, what is to be said of it, seconds)`, as they come."""
+    waiting, running = list(mutants), {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            mutant = waiting.pop(0)
+            # With the bytecode of the original, which need not be made again.
+            folder = Path(shutil.copytree(original, original.parent / f"mutant{len(waiting)}", symlinks=True))
+            path = folder / PACKAGE / mutant.file
+            path.write_text(mutant.applied(path.read_text()))
+            running[start_tests(folder, mutant.tests, "-x", seconds=SECONDS)] = mutant, folder, time.monotonic()
+        process, status = os.wait()
+        mutant, folder, began = running.pop(process)
+        killed, words = verdict(os.waitstatus_to_exitcode(status), (folder / "output").read_text(errors="replace"))
+        shutil.rmtree(folder)
+        yield mutant, killed, words, time.monotonic() - began
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Make each mutant and see that a test fails.")
+    parser.add_argument("--only", default="", help="those with this in their name")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time; by default one per core")
+    options = parser.parse_args()
+    mutants = [mutant for mutant in MUTANTS if options.only in mutant.name]
+    tests = sorted({test for mutant in mutants for test in mutant.tests})
+    began = time.monotonic()
+    prepare()
+    print(f"{len(tests)} tests without any mutant ...", flush=True)
+    left = []
+    with tempfile.TemporaryDirectory(prefix="mutant") as name:
+        original = copy_of_the_package(Path(name) / "original")
+        _, status = os.waitpid(start_tests(original, tests), 0)
+        if status:
+            print((original / "output").read_text(errors="replace"))
+            print("They must pass before mutants mean anything.")
+            return 1
+        print(f"pass in {time.monotonic() - began:.0f} s; {len(mutants)} mutants, {options.jobs} at a time", flush=True)
+        for i, (mutant, killed, words, seconds) in enumerate(outcomes(mutants, original, options.jobs), 1):
+            print(f"{i:3}/{len(mutants)} {seconds:5.1f} s  {mutant.name} ({mutant.file}): {words}", flush=True)
+            if not killed:
+                left.append(mutant.name)
+    print(f"{len(mutants) - len(left)} of {len(mutants)} mutants killed in {time.monotonic() - began:.0f} s")
+    for name in left:
+        print(f"  not killed: {name}")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
