@@ -31,6 +31,10 @@ def bound_gradient(pair, x):
     return exact.bound_gradient(pair, x, pair.inference.support())
 
 
+def two_sample_gradient(pair, x):
+    return exact.bound_gradient(pair, x, pair.inference.support(), samples=2)
+
+
 def sleep_gradient(pair, x):
     """The wake phase climbs the bound; the sleep phase E_P[log Q(h | x)], for as many dreams as cases (Eq. 12)."""
     every_x = jnp.asarray(pair.model.visible_support())
@@ -48,6 +52,7 @@ ESTIMATORS = {
     "nvil": (nvil_with(order="strict", normalisation=False, units=3), bound_gradient),
     "reinforce": (nvil.estimators.reinforce(), bound_gradient),
     "wake-sleep": (nvil.estimators.wake_sleep(), sleep_gradient),
+    "vimco": (nvil.estimators.vimco(samples=2), two_sample_gradient),
 }
 
 

@@ -70,6 +70,7 @@ class Learner(eqx.Module):
 
     def init(self, pair: Pair, rows: Rows, *, seed: int = 0) -> TrainState:
         """The state before the first update. `rows` give a minibatch to take first statistics from."""
+        self.estimator.check(pair)
         pair = jax.tree.map(_strong, pair)
         data_key, init_key = jax.random.split(seeded_key(seed, "start"))
         baselines, estimator_state = _init(self.estimator, init_key, pair, rows.minibatch(data_key, self.batch_size))

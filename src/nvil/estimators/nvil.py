@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 from nvil import signals
 from nvil.contracts import Estimator, Info, Latents, Pair, Parameters, SignalInfo
 from nvil.errors import UsageError
-from nvil.estimators.samples import enumerate_latents, log_probs, sample_latents
+from nvil.estimators.samples import check_samples, enumerate_latents, log_probs, sample_latents
 from nvil.signals import Chain, Contexts, Transformation, batch_variance, global_signal, local_signals
 
 
@@ -126,8 +126,7 @@ def reinforce(*, samples: int = 1, local: bool = False) -> NVIL:
 
 
 def _estimator(transformations: tuple[Transformation, ...], samples: int, local: bool) -> NVIL:
-    if samples < 1:
-        raise UsageError(f"`samples` must be at least 1, got {samples}.")
+    check_samples(samples)
     if samples < 2 and any(isinstance(each, signals.LeaveOneOut) for each in transformations):
         raise UsageError("A leave-one-out baseline needs at least 2 samples per case; give samples=2 or more.")
     return NVIL(signals.chain(*transformations), samples, local)

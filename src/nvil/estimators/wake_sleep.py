@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nvil import exact
-from nvil.contracts import Estimator, Info, Pair, Parameters
-from nvil.errors import UsageError
-from nvil.estimators.samples import enumerate_latents, every_choice, log_probs, sample_latents
+from nvil.contracts import Estimator, Info, Pair, Parameters, needs
+from nvil.estimators.samples import check_samples, enumerate_latents, log_probs, sample_latents
 
 
 class WakeSleep(Estimator):
@@ -24,6 +23,9 @@ class WakeSleep(Estimator):
     """
 
     samples: int = 1
+
+    def check(self, pair: Pair) -> None:
+        needs(pair.model, "sample")
 
     def init(self, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[tuple[()], None]:
         return (), None
@@ -50,7 +52,7 @@ class WakeSleep(Estimator):
         visible = jnp.asarray(pair.model.visible_support())
         latents = jax.tree.map(jnp.asarray, pair.model.support())
         joint = exact.model_log_prob(pair.model, visible, latents)
-        choices = every_choice(joint.size, _cases(x))
+        choices = exact.every_choice(joint.size, _cases(x))
         row, column = jnp.divmod(choices, joint.shape[1])
         dreams = visible[row], jax.tree.map(lambda values: values[column], latents)
         dream_log_prob = jnp.sum(joint[row, column], axis=1)
@@ -67,9 +69,7 @@ def wake_sleep(*, samples: int = 1) -> WakeSleep:
 
     The paper trains it with a smaller learning rate than NVIL's, 1e-4.
     """
-    if samples < 1:
-        raise UsageError(f"`samples` must be at least 1, got {samples}.")
-    return WakeSleep(samples)
+    return WakeSleep(check_samples(samples))
 
 
 def _cases(x: Any) -> int:

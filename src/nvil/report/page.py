@@ -27,7 +27,12 @@ from nvil.runs import storage
 from nvil.runs.run import Run, made_with
 
 MODEL_NAMES = {"sbn": "SBN", "fdarn": "fDARN", "darn": "DARN"}
-ESTIMATOR_NAMES = {"nvil": "NVIL", "wake-sleep": "wake-sleep", "reinforce": "REINFORCE"}
+ESTIMATOR_NAMES = {
+    "nvil": "NVIL",
+    "wake-sleep": "wake-sleep",
+    "reinforce": "REINFORCE",
+    "vimco": "VIMCO",
+}
 STEP_NAMES = {
     "InputDependentBaseline": "input-dependent baseline",
     "RunningMean": "running mean",

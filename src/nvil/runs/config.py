@@ -18,10 +18,15 @@ if TYPE_CHECKING:
 
 MODELS = ("sbn", "fdarn", "darn")
 WITHIN = ("factorial", "autoregressive")
-ESTIMATORS = ("nvil", "wake-sleep", "reinforce")
+ESTIMATORS = ("nvil", "wake-sleep", "reinforce", "vimco")
+DEFAULT_SAMPLES = {"vimco": 5}
+"""Of estimators that need more than one."""
+OWN_OPTIONS = {"mean": ("vimco",)}
+"""Options that only some estimators have."""
 OPTIMISERS = ("adam", "sgd")
 SCHEDULES = ("constant", "cosine", "linear")
 BASELINES = ("input-dependent", "leave-one-out")
+MEANS = ("geometric", "arithmetic")
 TECHNIQUES = ("baseline", "running-mean", "normalisation", "local-signals")
 DEFAULT_RATES = {"adam": (3e-3, 1.0), "sgd": (3e-4, 0.2)}
 LARGEST = 2**31 - 1
@@ -70,7 +75,11 @@ class Config:
         "start sparse.",
     )
 
-    estimator: str = option("nvil", "learning", "nvil, its rival wake-sleep, or reinforce (nvil without techniques).")
+    estimator: str = option(
+        "nvil",
+        "learning",
+        "nvil, reinforce (nvil without techniques), its rival wake-sleep; of the bound of many samples, vimco.",
+    )
     without: tuple[str, ...] = option(
         (), "learning", "Techniques of nvil to leave out: baseline, running-mean, normalisation, local-signals."
     )
@@ -85,7 +94,14 @@ class Config:
         "which there must be at least 2.",
     )
     baseline_units: int = option(100, "learning", "Units of each input-dependent baseline.")
-    samples: int = option(1, "learning", "Samples from the inference network for every case of a minibatch.")
+    samples: int | None = option(
+        None,
+        "learning",
+        "Samples from the inference network for every case of a minibatch; by default 1, and 5 for vimco.",
+    )
+    mean: str = option(
+        "geometric", "learning", "Of vimco: the mean that stands for a left-out weight, geometric or arithmetic."
+    )
     batch_size: int = option(50, "learning", "Cases in a minibatch; 20 in the paper.")
     optimiser: str = option("adam", "learning", "adam, or sgd on summed gradients as in the paper.")
     learning_rate: float | None = option(
@@ -153,11 +169,16 @@ class Config:
         choose("schedule", self.schedule, SCHEDULES)
         choose("order", self.order, ("paper", "strict"))
         choose("baseline", self.baseline, BASELINES)
+        choose("mean", self.mean, MEANS)
         for technique in self.without:
             choose("technique", technique, TECHNIQUES)
         if self.without and self.estimator != "nvil":
             raise UsageError(f"`without` is for the estimator nvil; {self.estimator} has no techniques to leave out.")
-        if self.baseline == "leave-one-out" and self.samples < 2:
+        for name, owners in OWN_OPTIONS.items():
+            if self.estimator not in owners and getattr(self, name) != Config.__dataclass_fields__[name].default:
+                raise UsageError(f"`{name}` is for the estimator {' and '.join(owners)}, not for {self.estimator}.")
+        samples = DEFAULT_SAMPLES.get(self.estimator, 1) if self.samples is None else self.samples
+        if self.estimator == "nvil" and self.baseline == "leave-one-out" and samples < 2:
             raise UsageError('`baseline="leave-one-out"` needs `samples` of at least 2, got 1.')
         self.choices().checked()
         updates = self.updates if self.updates is not None else LARGEST if self.data == "-" else 30_000
@@ -167,7 +188,7 @@ class Config:
         rate = rate if self.learning_rate is None else self.learning_rate
         ratio = ratio if self.inference_ratio is None else self.inference_ratio
         self._check_rates(rate, ratio)
-        return dataclasses.replace(self, updates=updates, learning_rate=rate, inference_ratio=ratio)
+        return dataclasses.replace(self, updates=updates, samples=samples, learning_rate=rate, inference_ratio=ratio)
 
     def _check_sizes(self, updates: int) -> None:
         for name, value, least in (
@@ -269,8 +290,15 @@ class Config:
     def _estimator(self) -> Any:
         from nvil import estimators, signals
 
-        if self.estimator == "wake-sleep":
-            return estimators.wake_sleep(samples=self.samples)
+        assert self.samples is not None
+        samples = self.samples
+        others: dict[str, Any] = {
+            "reinforce": lambda: estimators.reinforce(samples=samples),
+            "vimco": lambda: estimators.vimco(samples=samples, mean=self.mean),
+            "wake-sleep": lambda: estimators.wake_sleep(samples=samples),
+        }
+        if self.estimator in others:
+            return others[self.estimator]()
         local = "local-signals" not in self.without
         order: Any = self.order
         techniques = {
@@ -281,11 +309,9 @@ class Config:
             "normalisation": signals.variance_normalisation(self.decay, order),
         }
         used = [technique for name, technique in techniques.items() if name not in self.without]
-        if self.estimator == "reinforce":
-            return estimators.reinforce(samples=self.samples)
         if not used:
-            return estimators.reinforce(samples=self.samples, local=local)
-        return estimators.nvil(*used, samples=self.samples, local=local)
+            return estimators.reinforce(samples=samples, local=local)
+        return estimators.nvil(*used, samples=samples, local=local)
 
 
 def config_from(values: Mapping[str, Any]) -> Config:

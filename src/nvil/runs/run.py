@@ -156,6 +156,7 @@ class Run:
         The optimiser cannot be compared with the one the run began with: give the same again.
         """
         learner = learner or Learner()
+        learner.estimator.check(pair)
         source = as_source(data)
         if validation is None:
             validation = default_validation(source.first().shape[0])
@@ -194,6 +195,7 @@ class Run:
         facts = DataFacts(train.first().shape[1], dataset.fingerprint, dataset.image, dataset.lengths)
         shapes = _shapes(lambda: config.build_pair(facts.visible, lengths=facts.lengths))
         _check_memory(shapes)
+        config.build_learner().estimator.check(shapes)
 
         def prepare() -> Experiment:
             validation = config.validation if dataset.validation is None else dataset.validation
