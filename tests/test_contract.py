@@ -35,6 +35,23 @@ def two_sample_gradient(pair, x):
     return exact.bound_gradient(pair, x, pair.inference.support(), samples=2)
 
 
+def reweighted_gradient(pair, x):
+    """Theta climbs the bound of two samples. Phi follows sum_k v_k grad log Q(h_k | x), summed here over all h_1, h_2.
+
+    By symmetry that is 2 sum_ij Q(i) Q(j) w_i / (w_i + w_j) grad log Q(i): grad Q of a fixed function of the state.
+    """
+    latents = pair.inference.support()
+    log_w = exact.model_log_prob(pair.model, x, latents) - exact.inference_log_prob(pair.inference, x, latents)
+    share = jax.nn.sigmoid(log_w[:, :, None] - log_w[:, None, :])  # w_i / (w_i + w_j)
+    q = jnp.exp(exact.inference_log_prob(pair.inference, x, latents))
+    fixed = 2 * jnp.sum(share * q[:, None, :], axis=-1)
+
+    def climbed(inference):
+        return jnp.sum(fixed * jnp.exp(exact.inference_log_prob(inference, x, latents)))
+
+    return nvil.Pair(two_sample_gradient(pair, x).model, eqx.filter_grad(climbed)(pair.inference))
+
+
 def sleep_gradient(pair, x):
     """The wake phase climbs the bound; the sleep phase E_P[log Q(h | x)], for as many dreams as cases (Eq. 12)."""
     every_x = jnp.asarray(pair.model.visible_support())
@@ -53,6 +70,7 @@ ESTIMATORS = {
     "reinforce": (nvil.estimators.reinforce(), bound_gradient),
     "wake-sleep": (nvil.estimators.wake_sleep(), sleep_gradient),
     "vimco": (nvil.estimators.vimco(samples=2), two_sample_gradient),
+    "reweighted-wake-sleep": (nvil.estimators.reweighted_wake_sleep(samples=2, sleep=0.0), reweighted_gradient),
 }
 
 

@@ -7,13 +7,18 @@ import numpy as np
 import pytest
 
 import nvil
-from helpers import assert_trees_close, random_cases, random_pair, started
+from helpers import assert_trees_close, random_cases, random_pair, randomised, started
 from nvil import estimators, exact
+from nvil.estimators.samples import sample_latents
+from nvil.rows import as_rows
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-MANY = {"vimco": estimators.vimco(samples=2)}
+MANY = {
+    "vimco": estimators.vimco(samples=2),
+    "reweighted wake-sleep": estimators.reweighted_wake_sleep(samples=2, sleep=0.0),
+}
 
 
 def mean_gradient(estimator, pair, x):
@@ -67,6 +72,53 @@ def test_vimcos_left_out_bounds_are_those_of_the_paper(mean):
             np.testing.assert_allclose(found[k, case], np.logaddexp.reduce(terms) - np.log(3), rtol=1e-12)
 
 
+def test_reweighted_wake_sleep_of_one_sample_asleep_is_wake_sleep():
+    pair, x = randomised(nvil.sbn(2, (1,), mean=np.array([0.2, 0.5])), 0), jnp.asarray([[0.0, 1.0]])
+    one = mean_gradient(estimators.reweighted_wake_sleep(samples=1, sleep=1.0), pair, x)
+    assert_trees_close(one, mean_gradient(estimators.wake_sleep(), pair, x))
+
+
+def test_the_phases_of_reweighted_wake_sleep_mix():
+    pair, x = randomised(nvil.sbn(2, (1,), mean=np.array([0.2, 0.5])), 0), jnp.asarray([[0.0, 1.0]])
+    wake, sleep, mixed = (
+        mean_gradient(estimators.reweighted_wake_sleep(samples=2, sleep=share), pair, x) for share in (0.0, 1.0, 0.3)
+    )
+    assert_trees_close(mixed.model, wake.model)
+    assert_trees_close(mixed.inference, jax.tree.map(lambda a, b: 0.7 * a + 0.3 * b, wake.inference, sleep.inference))
+
+
+def test_wake_phi_tends_to_the_fit_of_the_posterior():
+    """Its bias is of the order of 1/K: it falls with every sample, to a bit more than half when K doubles."""
+    pair, x = random_pair(1), random_cases(1)
+    latents = pair.inference.support()
+    posterior = exact.posterior(pair.model, x, latents)
+
+    def fit(inference):
+        return jnp.sum(posterior * exact.inference_log_prob(inference, x, latents))
+
+    limit = jax.tree.leaves(eqx.filter_jit(eqx.filter_grad(fit))(pair.inference))
+
+    def bias(samples):
+        mean = mean_gradient(estimators.reweighted_wake_sleep(samples=samples, sleep=0.0), pair, x).inference
+        return sum(float(jnp.sum((a - b) ** 2)) for a, b in zip(jax.tree.leaves(mean), limit, strict=True)) ** 0.5
+
+    one, two, four = bias(1), bias(2), bias(4)
+    assert 0.4 * one < two < 0.8 * one
+    assert 0.4 * two < four < 0.8 * two
+
+
+def test_the_sleep_phase_needs_a_model_that_can_sample():
+    class Mute(eqx.Module):
+        def log_prob(self, x, h):
+            raise AssertionError("nothing may be computed")
+
+    pair = nvil.Pair(Mute(), random_pair(1).inference)
+    for asleep in (estimators.wake_sleep(), estimators.reweighted_wake_sleep()):
+        with pytest.raises(nvil.UsageError, match=r"Mute has no sample\(\), which this needs"):
+            nvil.Learner(asleep).init(pair, as_rows(np.zeros((4, 3))))
+    estimators.reweighted_wake_sleep(sleep=0.0).check(pair)
+
+
 @pytest.mark.parametrize("estimator", MANY)
 def test_what_is_reported_and_validated_is_the_bound_of_the_samples(estimator):
     pair, x = random_pair(1), random_cases(1)
@@ -80,7 +132,8 @@ def test_what_is_reported_and_validated_is_the_bound_of_the_samples(estimator):
     values = jax.jit(jax.vmap(reported))(draws)
     np.testing.assert_allclose(jnp.exp(log_prob) @ values, bounds(pair, x, 2)[0], rtol=1e-12)
     key = jax.random.key(0)
-    draw = jax.jit(estimator.sample)(key, pair, x)
+    h = sample_latents(key, pair, x, 2)
+    draw = h if jax.tree.structure(h) == jax.tree.structure(draws) else (h, None)
     np.testing.assert_allclose(jax.jit(estimator.objective)(key, pair, x)[0], jax.jit(reported)(draw), rtol=1e-12)
 
 
@@ -98,6 +151,8 @@ def test_validation_follows_the_bound_of_many_samples():
     [
         (lambda: estimators.vimco(samples=1), "`samples` must be at least 2, got 1"),
         (lambda: estimators.vimco(mean="harmonic"), "Unknown mean 'harmonic'"),
+        (lambda: estimators.reweighted_wake_sleep(samples=0), "`samples` must be at least 1, got 0"),
+        (lambda: estimators.reweighted_wake_sleep(sleep=1.5), "`sleep` must be at least 0 and at most 1, got 1.5"),
     ],
 )
 def test_what_cannot_be_is_refused(make, message):

@@ -56,6 +56,31 @@ def enumerate_latents(pair: Pair, x: Any, samples: int) -> tuple[Latents, Float[
     return draws, jnp.sum(log_q[np.arange(cases), choices], axis=(1, 2))
 
 
+def enumerate_dreams(pair: Pair, cases: int) -> tuple[Any, Float[Array, " outcomes"]]:
+    """Every outcome of `model.sample(key, cases)`, `(x, h)`, and its log-probability."""
+    visible = jnp.asarray(pair.model.visible_support())
+    latents = jax.tree.map(jnp.asarray, pair.model.support())
+    joint = exact.model_log_prob(pair.model, visible, latents)
+    row, column = jnp.divmod(exact.every_choice(joint.size, cases), joint.shape[1])
+    return (visible[row], jax.tree.map(lambda values: values[column], latents)), jnp.sum(joint[row, column], axis=1)
+
+
+def every_two(
+    first: tuple[Any, Float[Array, " _"]], second: tuple[Any, Float[Array, " _"]]
+) -> tuple[Any, Float[Array, " outcomes"]]:
+    """Every outcome of two independent draws, with its log-probability."""
+    one, other = (index.ravel() for index in jnp.indices((len(first[1]), len(second[1]))))
+    draws = (
+        jax.tree.map(lambda values: values[one], first[0]),
+        jax.tree.map(lambda values: values[other], second[0]),
+    )
+    return draws, first[1][one] + second[1][other]
+
+
+def count_cases(x: Any) -> int:
+    return jax.tree.leaves(x)[0].shape[0]
+
+
 def for_every_sample(function: Callable[[Any], Any], samples: Any) -> Any:
     """Map over a leading axis. An axis of one is taken off first: kept, it costs a copy of every layer's gradient."""
     if jax.tree.leaves(samples)[0].shape[0] > 1:

@@ -32,6 +32,7 @@ ESTIMATOR_NAMES = {
     "wake-sleep": "wake-sleep",
     "reinforce": "REINFORCE",
     "vimco": "VIMCO",
+    "reweighted-wake-sleep": "reweighted wake-sleep",
 }
 STEP_NAMES = {
     "InputDependentBaseline": "input-dependent baseline",

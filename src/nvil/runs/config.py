@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 MODELS = ("sbn", "fdarn", "darn")
 WITHIN = ("factorial", "autoregressive")
-ESTIMATORS = ("nvil", "wake-sleep", "reinforce", "vimco")
-DEFAULT_SAMPLES = {"vimco": 5}
+ESTIMATORS = ("nvil", "wake-sleep", "reinforce", "vimco", "reweighted-wake-sleep")
+DEFAULT_SAMPLES = {"vimco": 5, "reweighted-wake-sleep": 5}
 """Of estimators that need more than one."""
-OWN_OPTIONS = {"mean": ("vimco",)}
+OWN_OPTIONS = {"mean": ("vimco",), "sleep": ("reweighted-wake-sleep",)}
 """Options that only some estimators have."""
 OPTIMISERS = ("adam", "sgd")
 SCHEDULES = ("constant", "cosine", "linear")
@@ -78,7 +78,8 @@ class Config:
     estimator: str = option(
         "nvil",
         "learning",
-        "nvil, reinforce (nvil without techniques), its rival wake-sleep; of the bound of many samples, vimco.",
+        "nvil, reinforce (nvil without techniques), its rival wake-sleep; of the bound of many samples, vimco "
+        "and reweighted-wake-sleep.",
     )
     without: tuple[str, ...] = option(
         (), "learning", "Techniques of nvil to leave out: baseline, running-mean, normalisation, local-signals."
@@ -97,10 +98,17 @@ class Config:
     samples: int | None = option(
         None,
         "learning",
-        "Samples from the inference network for every case of a minibatch; by default 1, and 5 for vimco.",
+        "Samples from the inference network for every case of a minibatch; by default 1, and 5 for vimco "
+        "and reweighted-wake-sleep.",
     )
     mean: str = option(
         "geometric", "learning", "Of vimco: the mean that stands for a left-out weight, geometric or arithmetic."
+    )
+    sleep: float = option(
+        0.5,
+        "learning",
+        "Of reweighted-wake-sleep: the share of the sleep phase in the inference network's gradient, from 0 (wake "
+        "alone) to 1.",
     )
     batch_size: int = option(50, "learning", "Cases in a minibatch; 20 in the paper.")
     optimiser: str = option("adam", "learning", "adam, or sgd on summed gradients as in the paper.")
@@ -229,6 +237,8 @@ class Config:
         for name, value in (("decay", self.decay), ("momentum", self.momentum)):
             if not 0 <= value < 1:
                 raise UsageError(f"`{name}` must be at least 0 and less than 1, got {value}.")
+        if not 0 <= self.sleep <= 1:
+            raise UsageError(f"`sleep` must be at least 0 and at most 1, got {self.sleep}.")
         if self.average is not None and not 0 < self.average <= 1:
             raise UsageError(f"`average` must be above 0 and at most 1, got {self.average}.")
         if self.momentum and self.optimiser != "sgd":
@@ -294,6 +304,7 @@ class Config:
         samples = self.samples
         others: dict[str, Any] = {
             "reinforce": lambda: estimators.reinforce(samples=samples),
+            "reweighted-wake-sleep": lambda: estimators.reweighted_wake_sleep(samples=samples, sleep=self.sleep),
             "vimco": lambda: estimators.vimco(samples=samples, mean=self.mean),
             "wake-sleep": lambda: estimators.wake_sleep(samples=samples),
         }
