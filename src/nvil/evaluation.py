@@ -65,19 +65,25 @@ class DocumentEvaluation(NamedTuple):
 
 def evaluate_documents(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> DocumentEvaluation:
     """Estimate the bound and the perplexities of a document model on rows of word counts."""
+    lengths = document_lengths(x)
+    means, variances = case_bounds(pair, x, samples=samples, seed=seed)
+    return DocumentEvaluation(_summary(means, variances, samples), *perplexities(means, lengths))
+
+
+def document_lengths(x: Any) -> Float[np.ndarray, " cases"]:
+    """How many words each document has; one of them must have some."""
     lengths = as_rows(x).row_sums()
     if not np.any(lengths > 0):
         raise UsageError("There are no words to evaluate: every document is empty.")
-    means, variances = case_bounds(pair, x, samples=samples, seed=seed)
+    return lengths
+
+
+def perplexities(values: Float[np.ndarray, " cases"], lengths: Float[np.ndarray, " cases"]) -> tuple[float, float, int]:
+    """The perplexity, the corpus perplexity and the empty documents, from log P(x) or the bound of every document."""
     written = lengths > 0
-    per_document = np.mean(means[written] / lengths[written])
-    per_word = np.sum(means[written]) / np.sum(lengths)
-    return DocumentEvaluation(
-        _summary(means, variances, samples),
-        float(np.exp(-per_document)),
-        float(np.exp(-per_word)),
-        int(np.sum(~written)),
-    )
+    per_document = np.mean(values[written] / lengths[written])
+    per_word = np.sum(values[written]) / np.sum(lengths)
+    return float(np.exp(-per_document)), float(np.exp(-per_word)), int(np.sum(~written))
 
 
 def _summary(means: np.ndarray, variances: np.ndarray, samples: int) -> Evaluation:
