@@ -307,6 +307,11 @@ def test_impossible_choices_get_one_clear_sentence(arguments, message, capsys):
 NONSENSE = {
     ("--without", "baselin"): "Unknown technique 'baselin'; did you mean 'baseline'?",
     ("--without", "baseline", "--estimator", "reinforce"): "reinforce has no techniques to leave out",
+    ("--estimator", "arm", "--inference", "autoregressive"): "ARM needs an inference network of factorial Bernoulli",
+    ("--estimator", "vimco", "--samples", "1"): "--samples must be at least 2, got 1",
+    ("--estimator", "vimco", "--mean", "harmonic"): "Unknown mean 'harmonic'",
+    ("--sleep", "0.2"): "--sleep is for the estimator reweighted-wake-sleep, not for nvil",
+    ("--estimator", "concrete", "--temperature", "0"): "--temperature must be a positive number, got 0.0",
     ("--order", "strickt"): "Unknown order 'strickt'; did you mean 'strict'?",
     ("--decay", "1"): "--decay must be at least 0 and less than 1, got 1.0.",
     ("--decay", "nan"): "--decay must be at least 0 and less than 1, got nan.",

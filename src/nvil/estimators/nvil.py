@@ -125,6 +125,14 @@ def reinforce(*, samples: int = 1, local: bool = False) -> NVIL:
     return _estimator((), samples, local)
 
 
+def rloo(*, samples: int = 4, local: bool = True) -> NVIL:
+    """REINFORCE with a leave-one-out baseline over `samples` of the latents, at least 2 (Kool et al., 2019).
+
+    A name for `nvil(signals.leave_one_out(), samples=samples)`: nothing is trained but P and Q, and it is unbiased.
+    """
+    return _estimator((signals.leave_one_out(),), check_samples(samples, least=2), local)
+
+
 def _estimator(transformations: tuple[Transformation, ...], samples: int, local: bool) -> NVIL:
     check_samples(samples)
     if samples < 2 and any(isinstance(each, signals.LeaveOneOut) for each in transformations):

@@ -18,10 +18,23 @@ if TYPE_CHECKING:
 
 MODELS = ("sbn", "fdarn", "darn")
 WITHIN = ("factorial", "autoregressive")
-ESTIMATORS = ("nvil", "wake-sleep", "reinforce", "vimco", "reweighted-wake-sleep")
-DEFAULT_SAMPLES = {"vimco": 5, "reweighted-wake-sleep": 5}
-"""Of estimators that need more than one."""
-OWN_OPTIONS = {"mean": ("vimco",), "sleep": ("reweighted-wake-sleep",)}
+ESTIMATORS = (
+    "nvil",
+    "wake-sleep",
+    "reinforce",
+    "rloo",
+    "vimco",
+    "reweighted-wake-sleep",
+    "disarm",
+    "arm",
+    "muprop",
+    "rebar",
+    "straight-through",
+    "concrete",
+)
+DEFAULT_SAMPLES = {"vimco": 5, "reweighted-wake-sleep": 5, "rloo": 4}
+"""Of estimators that need, or are made for, more than one."""
+OWN_OPTIONS = {"mean": ("vimco",), "sleep": ("reweighted-wake-sleep",), "temperature": ("rebar", "concrete")}
 """Options that only some estimators have."""
 OPTIMISERS = ("adam", "sgd")
 SCHEDULES = ("constant", "cosine", "linear")
@@ -78,8 +91,9 @@ class Config:
     estimator: str = option(
         "nvil",
         "learning",
-        "nvil, reinforce (nvil without techniques), its rival wake-sleep; of the bound of many samples, vimco "
-        "and reweighted-wake-sleep.",
+        "nvil; reinforce (nvil without techniques) or rloo (with a leave-one-out baseline); wake-sleep, its rival; of "
+        "the bound of many samples: vimco, reweighted-wake-sleep; for factorial inference networks: disarm, arm, "
+        "muprop, rebar, and, biased: straight-through, concrete (Gumbel-softmax).",
     )
     without: tuple[str, ...] = option(
         (), "learning", "Techniques of nvil to leave out: baseline, running-mean, normalisation, local-signals."
@@ -98,8 +112,8 @@ class Config:
     samples: int | None = option(
         None,
         "learning",
-        "Samples from the inference network for every case of a minibatch; by default 1, and 5 for vimco "
-        "and reweighted-wake-sleep.",
+        "Samples from the inference network for every case of a minibatch (of arm and disarm: antithetic pairs); by "
+        "default 1, but 4 for rloo and 5 for vimco and reweighted-wake-sleep.",
     )
     mean: str = option(
         "geometric", "learning", "Of vimco: the mean that stands for a left-out weight, geometric or arithmetic."
@@ -109,6 +123,9 @@ class Config:
         "learning",
         "Of reweighted-wake-sleep: the share of the sleep phase in the inference network's gradient, from 0 (wake "
         "alone) to 1.",
+    )
+    temperature: float = option(
+        0.5, "learning", "Of concrete: that of the relaxation; of rebar: where it starts, as it learns."
     )
     batch_size: int = option(50, "learning", "Cases in a minibatch; 20 in the paper.")
     optimiser: str = option("adam", "learning", "adam, or sgd on summed gradients as in the paper.")
@@ -228,7 +245,12 @@ class Config:
             raise UsageError("`latent_bias` must be finite.")
 
     def _check_rates(self, rate: float, ratio: float) -> None:
-        for name, value in (("learning_rate", rate), ("inference_ratio", ratio), ("clip", self.clip)):
+        for name, value in (
+            ("learning_rate", rate),
+            ("inference_ratio", ratio),
+            ("clip", self.clip),
+            ("temperature", self.temperature),
+        ):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise UsageError(f"`{name}` must be a positive number, got {value}.")
         for name, value in (("weight_decay", self.weight_decay), ("final_rate", self.final_rate)):
@@ -303,8 +325,15 @@ class Config:
         assert self.samples is not None
         samples = self.samples
         others: dict[str, Any] = {
+            "arm": lambda: estimators.arm(samples=samples),
+            "concrete": lambda: estimators.concrete(samples=samples, temperature=self.temperature),
+            "disarm": lambda: estimators.disarm(samples=samples),
+            "muprop": lambda: estimators.muprop(samples=samples),
+            "rebar": lambda: estimators.rebar(samples=samples, temperature=self.temperature),
             "reinforce": lambda: estimators.reinforce(samples=samples),
             "reweighted-wake-sleep": lambda: estimators.reweighted_wake_sleep(samples=samples, sleep=self.sleep),
+            "rloo": lambda: estimators.rloo(samples=samples),
+            "straight-through": lambda: estimators.straight_through(samples=samples),
             "vimco": lambda: estimators.vimco(samples=samples, mean=self.mean),
             "wake-sleep": lambda: estimators.wake_sleep(samples=samples),
         }
