@@ -29,12 +29,14 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/update_cost.py
+	$(BIN)/python benchmarks/estimator_cost.py
 	$(BIN)/python benchmarks/layer_cost.py
 	$(BIN)/python benchmarks/checkpoint_cost.py
 	$(BIN)/python benchmarks/corpus.py
 
 figures: $(READY)
 	$(BIN)/python docs/variance.py
+	$(BIN)/python docs/estimators.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nvil needs Python 3.11 or newer")'

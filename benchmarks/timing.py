@@ -76,6 +76,11 @@ def update(pair, data, batch, optimiser, estimator) -> tuple[Callable[[], object
 
 def fastest(*jobs: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
     """Microseconds per update of each job, in its fastest round; the rounds of the jobs take turns."""
+    return [min(own) for own in turns(*jobs, rounds=rounds)]
+
+
+def turns(*jobs: Callable[[], object], rounds: int = ROUNDS) -> list[list[float]]:
+    """Microseconds per update of each job, in every round; the rounds of the jobs take turns."""
     times = [[] for _ in jobs]
     for job in jobs:
         job()
@@ -84,7 +89,7 @@ def fastest(*jobs: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
             began = time.perf_counter()
             job()
             own.append((time.perf_counter() - began) / UPDATES * 1e6)
-    return [min(own) for own in times]
+    return times
 
 
 def bits(cases: int, width: int):

@@ -159,10 +159,27 @@ def test_evaluate_json(trained, capsys):
     run("evaluate", trained, "--json")
     result = json.loads(capsys.readouterr().out)
     assert {"bound", "bound_se", "samples", "cases", "split"} <= result.keys()
-    assert (result["samples"], result["cases"], result["split"]) == (10, 297, "test")
+    assert (result["samples"], result["cases"], result["split"], result["estimate"]) == (10, 297, "test", "bound")
     assert -64 * np.log(2) - 5 < result["bound"] < -10
     run("evaluate", trained, "--json", "--split", "train", "--samples", "1")
     assert json.loads(capsys.readouterr().out)["cases"] == 1500
+
+
+def test_evaluate_says_which_estimate_a_number_is(trained, capsys):
+    run("evaluate", trained, "--estimate", "importance", "--samples", "30")
+    out = capsys.readouterr().out
+    assert "test log-likelihood -" in out
+    assert "nats per case (importance-weighted estimate), standard error" in out
+    assert "297 cases, 30 samples each, worth" in out
+    run("evaluate", trained, "--estimate", "importance", "--samples", "30", "--json")
+    result = json.loads(capsys.readouterr().out)
+    assert (result["estimate"], result["samples"], result["cases"]) == ("importance", 30, 297)
+    assert 1 <= result["least_effective_samples"] <= result["effective_samples"] <= 30
+    run("evaluate", trained, "--json")
+    assert json.loads(capsys.readouterr().out)["bound"] < result["log_likelihood"]
+    assert "--samples is not for --estimate exact" in refused(
+        capsys, "evaluate", trained, "--estimate", "exact", "--samples", "3"
+    )
 
 
 def test_sample_pictures_and_arrays(trained, capsys):
@@ -365,6 +382,11 @@ def test_impossible_choices_get_one_clear_sentence(arguments, message, capsys):
 NONSENSE = {
     ("--without", "baselin"): "Unknown technique 'baselin'; did you mean 'baseline'?",
     ("--without", "baseline", "--estimator", "reinforce"): "reinforce has no techniques to leave out",
+    ("--estimator", "arm", "--inference", "autoregressive"): "ARM needs an inference network of factorial Bernoulli",
+    ("--estimator", "vimco", "--samples", "1"): "--samples must be at least 2, got 1",
+    ("--estimator", "vimco", "--mean", "harmonic"): "Unknown mean 'harmonic'",
+    ("--sleep", "0.2"): "--sleep is for the estimator reweighted-wake-sleep, not for nvil",
+    ("--estimator", "concrete", "--temperature", "0"): "--temperature must be a positive number, got 0.0",
     ("--order", "strickt"): "Unknown order 'strickt'; did you mean 'strict'?",
     ("--decay", "1"): "--decay must be at least 0 and less than 1, got 1.0.",
     ("--decay", "nan"): "--decay must be at least 0 and less than 1, got nan.",
@@ -735,6 +757,12 @@ def test_documents_from_counts_to_samples_and_codes(capsys):
     result = json.loads(capsys.readouterr().out)
     assert 1 < result["perplexity"] < 100
     assert {"corpus_perplexity", "empty_documents"} <= result.keys()
+    run("evaluate", "one", "--json", "--estimate", "exact")
+    exactly = json.loads(capsys.readouterr().out)
+    assert (exactly["estimate"], exactly["samples"]) == ("exact", None)
+    assert exactly["perplexity"] < result["perplexity"]
+    run("evaluate", "one", "--estimate", "exact")
+    assert "per word (exact)" in capsys.readouterr().out
     run("encode", "one", "--data", "counts.npz", "--out", "codes.npz")
     with np.load("codes.npz") as codes:
         assert codes["h1"].shape == (80, 3)

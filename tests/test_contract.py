@@ -33,6 +33,29 @@ def bound_gradient(pair, x):
 
 
 @eqx.filter_jit
+def two_sample_gradient(pair, x):
+    return exact.bound_gradient(pair, x, pair.inference.support(), samples=2)
+
+
+@eqx.filter_jit
+def reweighted_gradient(pair, x):
+    """Theta climbs the bound of two samples. Phi follows sum_k v_k grad log Q(h_k | x), summed here over all h_1, h_2.
+
+    By symmetry that is 2 sum_ij Q(i) Q(j) w_i / (w_i + w_j) grad log Q(i): grad Q of a fixed function of the state.
+    """
+    latents = pair.inference.support()
+    log_w = exact.model_log_prob(pair.model, x, latents) - exact.inference_log_prob(pair.inference, x, latents)
+    share = jax.nn.sigmoid(log_w[:, :, None] - log_w[:, None, :])  # w_i / (w_i + w_j)
+    q = jnp.exp(exact.inference_log_prob(pair.inference, x, latents))
+    fixed = 2 * jnp.sum(share * q[:, None, :], axis=-1)
+
+    def climbed(inference):
+        return jnp.sum(fixed * jnp.exp(exact.inference_log_prob(inference, x, latents)))
+
+    return nvil.Pair(two_sample_gradient(pair, x).model, eqx.filter_grad(climbed)(pair.inference))
+
+
+@eqx.filter_jit
 def sleep_gradient(pair, x):
     """The wake phase climbs the bound; the sleep phase E_P[log Q(h | x)], for as many dreams as cases (Eq. 12)."""
     every_x = jnp.asarray(pair.model.visible_support())
@@ -50,7 +73,14 @@ ESTIMATORS = {
     "nvil": (nvil_with(order="strict", normalisation=False, units=3), bound_gradient),
     "reinforce": (nvil.estimators.reinforce(), bound_gradient),
     "wake-sleep": (nvil.estimators.wake_sleep(), sleep_gradient),
+    "rloo": (nvil.estimators.rloo(samples=2), bound_gradient),
+    "vimco": (nvil.estimators.vimco(samples=2), two_sample_gradient),
+    "reweighted-wake-sleep": (nvil.estimators.reweighted_wake_sleep(samples=2, sleep=0.0), reweighted_gradient),
 }
+
+
+# for factorial inference networks, and proven there
+IN_TEST_BERNOULLI_ESTIMATORS = ("disarm", "arm", "muprop", "rebar", "straight-through", "concrete")
 
 
 def make_pair(model, inference, hidden, seed=0):
@@ -59,7 +89,13 @@ def make_pair(model, inference, hidden, seed=0):
 
 
 def test_every_named_estimator_is_tested():
-    assert set(NAMED_ESTIMATORS) == ESTIMATORS.keys()
+    assert sorted(NAMED_ESTIMATORS) == sorted((*ESTIMATORS, *IN_TEST_BERNOULLI_ESTIMATORS))
+
+
+@pytest.mark.parametrize("name", NAMED_ESTIMATORS)
+def test_every_named_estimator_can_be_had_by_its_name(name):
+    made = Config(estimator=name).resolved().build_learner().estimator
+    assert made == getattr(nvil.estimators, name.replace("-", "_"))()
 
 
 @pytest.mark.parametrize("hidden", HIDDEN)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from nvil import estimators as estimators
     from nvil import exact as exact
     from nvil import layers as layers
+    from nvil import likelihood as likelihood
     from nvil import models as models
     from nvil import networks as networks
     from nvil import optimisers as optimisers
@@ -61,6 +62,7 @@ _HOMES = {
             "estimators",
             "exact",
             "layers",
+            "likelihood",
             "models",
             "networks",
             "optimisers",

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from nvil.contracts import Latents, Pair
+from nvil.contracts import Latents, Pair, needs
 from nvil.errors import UsageError
 from nvil.evaluation import BLOCK, as_float
 from nvil.random import seeded_key
@@ -33,7 +33,7 @@ def sample(pair: Pair, count: int, *, means: bool = True, seed: int = 0) -> Samp
     """
     if count < 1:
         raise UsageError(f"`count` must be at least 1, got {count}.")
-    _needs(pair.model, "sample", *(["mean"] if means else []))
+    needs(pair.model, "sample", *(["mean"] if means else []))
     return Samples(*jax.tree.map(np.asarray, _sample(pair.model, seeded_key(seed, "sample"), count, means)))
 
 
@@ -46,14 +46,14 @@ def encode(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> Any:
     """
     if samples < 1:
         raise UsageError(f"`samples` must be at least 1, got {samples}.")
-    _needs(pair.inference, "mean")
+    needs(pair.inference, "mean")
     key = seeded_key(seed, "encode")
     return _in_blocks(lambda rows: _encode(pair, key, as_float(rows), samples), pair, x)
 
 
 def reconstruct(pair: Pair, x: Any, *, seed: int = 0) -> Float[np.ndarray, "cases visible"]:
     """E[x | h] for one h ~ Q(h | x) of every row of `x`."""
-    _needs(pair.model, "mean")
+    needs(pair.model, "mean")
     key = seeded_key(seed, "reconstruct")
     return _in_blocks(lambda rows: _reconstruct(pair, key, as_float(rows)), pair, x)
 
@@ -87,9 +87,3 @@ def _encode(pair: Pair, key: Key[Array, ""], x: Float[Array, "cases _"], samples
 @eqx.filter_jit
 def _reconstruct(pair: Pair, key: Key[Array, ""], x: Float[Array, "cases _"]) -> Any:
     return jax.vmap(lambda x: pair.model.mean(pair.inference.sample(key, x[None]))[0])(x)
-
-
-def _needs(network: Any, *methods: str) -> None:
-    for name in methods:
-        if not hasattr(network, name):
-            raise UsageError(f"{type(network).__name__} has no {name}(), which this needs beside the contract.")

@@ -169,6 +169,13 @@ class Estimator(eqx.Module):
     docs/extending.md.
     """
 
+    def check(self, pair: Pair) -> None:
+        """Refuse, in a sentence and before anything is compiled, a pair that this estimator cannot train.
+
+        By default any pair that meets the contract is fine. `pair` may hold shapes in place of arrays.
+        """
+        return
+
     @abc.abstractmethod
     def init(self, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[Any, Any]:
         """Make `(baseline parameters psi, state)`. `x` is a minibatch to take first statistics from."""
@@ -219,3 +226,10 @@ def bound_of_one_sample(key: Key[Array, ""], pair: Pair, x: Any) -> Float[Array,
     """log P(x, h) - log Q(h | x) for one h ~ Q(h | x): unbiased for the bound of each case (Section 2.1)."""
     h = pair.inference.sample(key, x)
     return jnp.sum(pair.model.log_prob(x, h), axis=-1) - jnp.sum(pair.inference.log_prob(h, x), axis=-1)
+
+
+def needs(network: Any, *methods: str) -> None:
+    """Refuse a network without the optional `methods`."""
+    for name in methods:
+        if not hasattr(network, name):
+            raise UsageError(f"{type(network).__name__} has no {name}(), which this needs beside the contract.")

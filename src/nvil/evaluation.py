@@ -66,6 +66,13 @@ class DocumentEvaluation(NamedTuple):
 
 def evaluate_documents(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> DocumentEvaluation:
     """Estimate the bound and the perplexities of a document model on rows of word counts."""
+    lengths = word_counts(pair, x)
+    means, variances = case_bounds(pair, x, samples=samples, seed=seed)
+    return DocumentEvaluation(_summary(means, variances, samples), *perplexities(means, lengths))
+
+
+def word_counts(pair: Pair, x: Any) -> Float[np.ndarray, " cases"]:
+    """How many words each document has, for the perplexity of a model of documents."""
     visible = getattr(pair.model, "layers", (None,))[0]
     if isinstance(visible, Bernoulli | AutoregressiveBernoulli):
         raise UsageError(
@@ -75,16 +82,15 @@ def evaluate_documents(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) 
     lengths = as_rows(x).row_sums()
     if not np.any(lengths > 0):
         raise UsageError("There are no words to evaluate: every document is empty.")
-    means, variances = case_bounds(pair, x, samples=samples, seed=seed)
+    return lengths
+
+
+def perplexities(values: Float[np.ndarray, " cases"], lengths: Float[np.ndarray, " cases"]) -> tuple[float, float, int]:
+    """The perplexity, the corpus perplexity and the empty documents, from log P(x) or the bound of every document."""
     written = lengths > 0
-    per_document = np.mean(means[written] / lengths[written])
-    per_word = np.sum(means[written]) / np.sum(lengths)
-    return DocumentEvaluation(
-        _summary(means, variances, samples),
-        float(np.exp(-per_document)),
-        float(np.exp(-per_word)),
-        int(np.sum(~written)),
-    )
+    per_document = np.mean(values[written] / lengths[written])
+    per_word = np.sum(values[written]) / np.sum(lengths)
+    return float(np.exp(-per_document)), float(np.exp(-per_word)), int(np.sum(~written))
 
 
 def _summary(means: np.ndarray, variances: np.ndarray, samples: int) -> Evaluation:
@@ -100,20 +106,28 @@ def case_bounds(
     """For every case, the mean and the variance over samples of log P(x, h) - log Q(h | x)."""
     if samples < 1:
         raise UsageError(f"`samples` must be at least 1, got {samples}.")
+    key = seeded_key(seed, "evaluation")
+    means, variances = in_blocks(
+        pair, x, lambda i, rows: _block_bounds(pair, rows, samples, jax.random.fold_in(key, i), objective)
+    )
+    return means, variances
+
+
+def in_blocks(
+    pair: Pair, x: Any, function: Callable[[int, np.ndarray], tuple[Array, ...]]
+) -> tuple[Float[np.ndarray, " cases"], ...]:
+    """What `function(i, rows)` gives per case for the i-th block of rows, for all rows of `x`."""
     x = explained(pair, as_rows(x).fixed())
     cases = x.shape[0]
     if cases == 0:
         raise UsageError("There are no cases to evaluate.")
-    key = seeded_key(seed, "evaluation")
     block = min(BLOCK, cases)
     parts = []
     for i, rows in enumerate(dense_blocks(x, block)):
         # The last block is padded to the same shape, so that nothing compiles twice.
         padded = np.concatenate([rows, np.repeat(rows[-1:], block - len(rows), axis=0)])
-        mean, variance = _block_bounds(pair, padded, samples, jax.random.fold_in(key, i), objective)
-        parts.append((np.asarray(mean, float)[: len(rows)], np.asarray(variance, float)[: len(rows)]))
-    means, variances = zip(*parts, strict=True)
-    return np.concatenate(means), np.concatenate(variances)
+        parts.append([np.asarray(part, float)[: len(rows)] for part in function(i, padded)])
+    return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
 
 @eqx.filter_jit

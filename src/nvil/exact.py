@@ -4,12 +4,14 @@ Use these in float64 (`jax.config.update("jax_enable_x64", True)`) to test a mod
 error. `latents` is a pytree of stacked states; networks made of layers list their own with `support()`.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Int
 
 from nvil.contracts import Estimator, Inference, Latents, Model, Pair, Parameters
 
@@ -34,18 +36,25 @@ def posterior(model: Model, x: Any, latents: Latents) -> Float[Array, "cases sta
     return jax.nn.softmax(model_log_prob(model, x, latents), axis=-1)
 
 
-def bound(pair: Pair, x: Any, latents: Latents) -> Float[Array, " cases"]:
-    """L(x) = E_Q[log P(x, h) - log Q(h | x)] (Section 2.1)."""
+def bound(pair: Pair, x: Any, latents: Latents, samples: int = 1) -> Float[Array, " cases"]:
+    """L_K(x) = E_Q[log 1/K sum_k P(x, h_k) / Q(h_k | x)] for K = `samples` independent h_k ~ Q(h | x).
+
+    That of one sample is the bound of the paper, L(x) = E_Q[log P(x, h) - log Q(h | x)] (Section 2.1). The sum is over
+    the states to the power of K.
+    """
     log_p = model_log_prob(pair.model, x, latents)
     log_q = inference_log_prob(pair.inference, x, latents)
     possible = log_q > -jnp.inf  # what Q rules out adds nothing, and no 0 * inf either
     signal = jnp.where(possible, log_p, 0) - jnp.where(possible, log_q, 0)
-    return jnp.sum(jnp.exp(log_q) * signal, axis=-1)
+    choices = every_choice(log_q.shape[-1], samples)
+    probability = jnp.exp(jnp.sum(log_q[:, choices], axis=-1))
+    values = jax.nn.logsumexp(signal[:, choices], axis=-1) - math.log(samples)
+    return jnp.sum(probability * values, axis=-1)
 
 
-def bound_gradient(pair: Pair, x: Any, latents: Latents) -> Pair:
+def bound_gradient(pair: Pair, x: Any, latents: Latents, samples: int = 1) -> Pair:
     """The gradient of the bound, summed over the cases, for the model and the inference network."""
-    return eqx.filter_grad(lambda pair: jnp.sum(bound(pair, x, latents)))(pair)
+    return eqx.filter_grad(lambda pair: jnp.sum(bound(pair, x, latents, samples)))(pair)
 
 
 class Moments(NamedTuple):
@@ -73,6 +82,11 @@ def gradient_moments(estimator: Estimator, params: Parameters, x: Any, state: An
         lambda values, average: jnp.tensordot(weights, (values - average) ** 2, axes=1), outcomes, mean
     )
     return Moments(mean, variance)
+
+
+def every_choice(states: int, times: int) -> Int[np.ndarray, "outcomes times"]:
+    """All ways to choose one of `states`, `times` times."""
+    return np.stack(np.meshgrid(*[np.arange(states)] * times, indexing="ij"), axis=-1).reshape(-1, times)
 
 
 def _for_every_state(log_prob, x: Any, latents: Latents) -> Float[Array, "cases states"]:

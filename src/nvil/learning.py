@@ -72,6 +72,7 @@ class Learner(eqx.Module):
         """The state before the first update. `rows` give a minibatch to take first statistics from."""
         x = eqx.filter_eval_shape(lambda: rows.minibatch(jax.random.key(0), self.batch_size))
         check_pair(pair, x)
+        self.estimator.check(pair)
         pair = jax.tree.map(_strong, pair)
         key = seeded_key(seed, "training")
         baselines, estimator_state, optimiser_state = _init(self, seeded_key(seed, "start"), pair, rows)

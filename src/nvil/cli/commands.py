@@ -286,7 +286,7 @@ def resume(run: Positional[Path], updates: int | None = None, quiet: bool = Fals
 def evaluate(
     run: Positional[Path],
     split: str = "test",
-    samples: int = 10,
+    samples: int | None = None,
     seed: int = 0,
     data: Path | None = None,
     binarize: str | None = None,
@@ -294,15 +294,18 @@ def evaluate(
     white: float | None = None,
     drop_columns: tuple[str, ...] | None = None,
     json: bool = False,
+    estimate: Literal["bound", "importance", "exact"] = "bound",
 ) -> None:
-    """Estimate the bound of a trained model.
+    """Estimate the bound of a trained model, or its log-likelihood.
 
-    The bound is the average over samples from the inference network, as in the paper, in nats per case.
+    The bound is the average over samples from the inference network, as in the paper, in nats per case. With importance
+    the same samples are weighted into an estimate of log P(x) itself, which the bound is below; many are needed, and
+    the effective sample size says whether they were enough. exact sums over all states of at most 16 latents.
 
     Args:
         run: The run's folder.
         split: test or train.
-        samples: From the inference network, for every case.
+        samples: From the inference network, for every case; by default 10, and 1000 for importance.
         seed: Of these samples.
         data: A file of other cases, instead of a split.
         binarize: How grey levels in that file become binary: threshold or stochastic; by default as in training.
@@ -310,6 +313,7 @@ def evaluate(
         white: For stochastic: the value that is certainly on; by default as in training.
         drop_columns: Columns of that file that are not data, by name or place; by default as in training.
         json: One JSON object on standard output.
+        estimate: bound, or of the log-likelihood: importance (weighted samples) or exact.
 
     """
     from nvil import evaluation
@@ -322,6 +326,10 @@ def evaluate(
         raise UsageError(f"`{given[0]}` is for the cases of a file; give it with `data`.")
     cases, where = (opened.split(split), split) if data is None else (cases_of(opened, data, **how), str(data))
     more: dict[str, Any] = {}
+    if estimate != "bound":
+        _evaluate_likelihood(opened, pair, cases, where, estimate, samples, seed, json)
+        return
+    samples = 10 if samples is None else samples
     if opened.documents:
         documents = evaluation.evaluate_documents(pair, cases, samples=samples, seed=seed)
         result = documents.evaluation
@@ -329,7 +337,7 @@ def evaluate(
     else:
         result = evaluation.evaluate(pair, cases, samples=samples, seed=seed)
     if json:
-        print(to_json({**result._asdict(), "split": where, **more}))
+        print(to_json({"estimate": estimate, **result._asdict(), "split": where, **more}))
         return
     if opened.documents:
         print(f"{where} perplexity {more['perplexity']:.1f} per document, {more['corpus_perplexity']:.1f} per word")
@@ -337,6 +345,44 @@ def evaluate(
     if result.monte_carlo_se is not None:
         print(f"of that, from sampling h: {result.monte_carlo_se:.3f}")
     print(f"{result.cases} cases, {result.samples} samples each")
+
+
+def _evaluate_likelihood(
+    run: "Run", pair: Any, cases: "Cases", where: str, estimate: str, samples: int | None, seed: int, json: bool
+) -> None:
+    from nvil import evaluation, likelihood
+
+    if estimate == "exact":
+        if samples is not None:
+            raise UsageError('`samples` is not for `estimate="exact"`, which sums over all states of the latents.')
+        values = likelihood.case_exact(pair, cases)
+        result = likelihood.summary(values)
+    else:
+        samples = 1000 if samples is None else samples
+        values, effective = likelihood.case_importance(pair, cases, samples=samples, seed=seed)
+        result = likelihood.summary(values, effective, samples)
+    more: dict[str, Any] = {}
+    if run.documents:
+        found = evaluation.perplexities(values, evaluation.word_counts(pair, cases))
+        more = dict(zip(("perplexity", "corpus_perplexity", "empty_documents"), found, strict=True))
+    if json:
+        print(to_json({"estimate": estimate, **result._asdict(), "split": where, **more}))
+        return
+    how = "exact" if estimate == "exact" else "importance-weighted estimate"
+    if run.documents:
+        both = more["perplexity"], more["corpus_perplexity"]
+        print(f"{where} perplexity {both[0]:.1f} per document, {both[1]:.1f} per word ({how})")
+    error = "" if result.log_likelihood_se is None else f", standard error {result.log_likelihood_se:.2f}"
+    print(f"{where} log-likelihood {result.log_likelihood:.3f} nats per case ({how}){error}")
+    if result.monte_carlo_se is not None:
+        print(f"of that, from sampling h: {result.monte_carlo_se:.3f}")
+    if result.samples is None:
+        print(f"{result.cases} cases, every state of the latents")
+        return
+    print(
+        f"{result.cases} cases, {result.samples} samples each, worth {result.effective_samples:.1f} on average and "
+        f"{result.least_effective_samples:.1f} at least"
+    )
 
 
 def sample(run: Positional[Path], count: int = 100, out: Path = Path("samples.png"), seed: int = 0) -> None:

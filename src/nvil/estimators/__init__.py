@@ -1,6 +1,36 @@
-"""Gradient estimators behind the contract `nvil.contracts.Estimator`, one file each."""
+"""Gradient estimators behind the contract `nvil.contracts.Estimator`, one file each, compared in docs/estimators.md."""
 
-from nvil.estimators.nvil import NVIL, nvil, reinforce
+from nvil.estimators.arm import ARM, DisARM, arm, disarm
+from nvil.estimators.concrete import Concrete, concrete
+from nvil.estimators.muprop import MuProp, muprop
+from nvil.estimators.nvil import NVIL, nvil, reinforce, rloo
+from nvil.estimators.rebar import REBAR, rebar
+from nvil.estimators.reweighted_wake_sleep import ReweightedWakeSleep, reweighted_wake_sleep
+from nvil.estimators.straight_through import StraightThrough, straight_through
+from nvil.estimators.vimco import VIMCO, vimco
 from nvil.estimators.wake_sleep import WakeSleep, wake_sleep
 
-__all__ = ["NVIL", "WakeSleep", "nvil", "reinforce", "wake_sleep"]
+__all__ = [
+    "ARM",
+    "NVIL",
+    "REBAR",
+    "VIMCO",
+    "Concrete",
+    "DisARM",
+    "MuProp",
+    "ReweightedWakeSleep",
+    "StraightThrough",
+    "WakeSleep",
+    "arm",
+    "concrete",
+    "disarm",
+    "muprop",
+    "nvil",
+    "rebar",
+    "reinforce",
+    "reweighted_wake_sleep",
+    "rloo",
+    "straight_through",
+    "vimco",
+    "wake_sleep",
+]

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 from nvil import signals
 from nvil.contracts import Estimator, Info, Latents, Pair, Parameters, SignalInfo
 from nvil.errors import UsageError
-from nvil.estimators.samples import enumerate_latents, log_probs, sample_latents
+from nvil.estimators.samples import check_samples, enumerate_latents, log_probs, sample_latents
 from nvil.signals import Chain, Contexts, Transformation, batch_variance, global_signal, local_signals
 
 
@@ -125,9 +125,16 @@ def reinforce(*, samples: int = 1, local: bool = False) -> NVIL:
     return _estimator((), samples, local)
 
 
+def rloo(*, samples: int = 4, local: bool = True) -> NVIL:
+    """REINFORCE with a leave-one-out baseline over `samples` of the latents, at least 2 (Kool et al., 2019).
+
+    A name for `nvil(signals.leave_one_out(), samples=samples)`: nothing is trained but P and Q, and it is unbiased.
+    """
+    return _estimator((signals.leave_one_out(),), check_samples(samples, least=2), local)
+
+
 def _estimator(transformations: tuple[Transformation, ...], samples: int, local: bool) -> NVIL:
-    if samples < 1:
-        raise UsageError(f"`samples` must be at least 1, got {samples}.")
+    check_samples(samples)
     if samples < 2 and any(isinstance(each, signals.LeaveOneOut) for each in transformations):
         raise UsageError("A leave-one-out baseline needs at least 2 samples per case; give samples=2 or more.")
     return NVIL(signals.chain(*transformations), samples, local)

@@ -1,15 +1,17 @@
 """What the estimators that sample h ~ Q(h | x) share: draws of shape `(samples, cases, ...)`, and all there are."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from nvil import exact
 from nvil.contracts import Latents, Pair
+from nvil.errors import UsageError
 
 
 def sample_latents(key: Key[Array, ""], pair: Pair, x: Any, samples: int) -> Latents:
@@ -26,19 +28,57 @@ def log_probs(
     return log_p, log_q
 
 
+def log_weights(pair: Pair, x: Any, h: Latents) -> Float[Array, "samples cases"]:
+    """log P(x, h) - log Q(h | x) for every sample: the logarithms of the importance weights."""
+    log_p, log_q = log_probs(pair, x, h)
+    return jnp.sum(log_p, axis=-1) - jnp.sum(log_q, axis=-1)
+
+
+def many_sample_bound(log_weights: Float[Array, "samples cases"]) -> Float[Array, " cases"]:
+    """log 1/K sum_k P(x, h_k) / Q(h_k | x): at most log P(x) in expectation, and nearer to it with every sample."""
+    return jax.nn.logsumexp(log_weights, axis=0) - math.log(log_weights.shape[0])
+
+
+def check_samples(samples: int, least: int = 1) -> int:
+    """Refuse fewer samples than an estimator needs."""
+    if samples < least:
+        raise UsageError(f"`samples` must be at least {least}, got {samples}.")
+    return samples
+
+
 def enumerate_latents(pair: Pair, x: Any, samples: int) -> tuple[Latents, Float[Array, " outcomes"]]:
     """Every outcome of `sample_latents` and its log-probability."""
     latents = pair.inference.support()
     log_q = exact.inference_log_prob(pair.inference, x, latents)
     cases, states = log_q.shape
-    choices = every_choice(states, samples * cases).reshape(-1, samples, cases)
+    choices = exact.every_choice(states, samples * cases).reshape(-1, samples, cases)
     draws = jax.tree.map(lambda values: jnp.asarray(values)[choices], latents)
     return draws, jnp.sum(log_q[np.arange(cases), choices], axis=(1, 2))
 
 
-def every_choice(states: int, times: int) -> Int[np.ndarray, "outcomes times"]:
-    """All ways to choose one of `states`, `times` times."""
-    return np.stack(np.meshgrid(*[np.arange(states)] * times, indexing="ij"), axis=-1).reshape(-1, times)
+def enumerate_dreams(pair: Pair, cases: int) -> tuple[Any, Float[Array, " outcomes"]]:
+    """Every outcome of `model.sample(key, cases)`, `(x, h)`, and its log-probability."""
+    visible = jnp.asarray(pair.model.visible_support())
+    latents = jax.tree.map(jnp.asarray, pair.model.support())
+    joint = exact.model_log_prob(pair.model, visible, latents)
+    row, column = jnp.divmod(exact.every_choice(joint.size, cases), joint.shape[1])
+    return (visible[row], jax.tree.map(lambda values: values[column], latents)), jnp.sum(joint[row, column], axis=1)
+
+
+def every_two(
+    first: tuple[Any, Float[Array, " _"]], second: tuple[Any, Float[Array, " _"]]
+) -> tuple[Any, Float[Array, " outcomes"]]:
+    """Every outcome of two independent draws, with its log-probability."""
+    one, other = (index.ravel() for index in jnp.indices((len(first[1]), len(second[1]))))
+    draws = (
+        jax.tree.map(lambda values: values[one], first[0]),
+        jax.tree.map(lambda values: values[other], second[0]),
+    )
+    return draws, first[1][one] + second[1][other]
+
+
+def count_cases(x: Any) -> int:
+    return jax.tree.leaves(x)[0].shape[0]
 
 
 def for_every_sample(function: Callable[[Any], Any], samples: Any) -> Any:

@@ -7,10 +7,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from nvil import exact
-from nvil.contracts import Estimator, Info, Pair, Parameters
-from nvil.errors import UsageError
-from nvil.estimators.samples import enumerate_latents, every_choice, log_probs, sample_latents
+from nvil.contracts import Estimator, Info, Pair, Parameters, needs
+from nvil.estimators.samples import (
+    check_samples,
+    count_cases,
+    enumerate_dreams,
+    enumerate_latents,
+    every_two,
+    log_probs,
+    sample_latents,
+)
 
 
 class WakeSleep(Estimator):
@@ -25,13 +31,16 @@ class WakeSleep(Estimator):
 
     samples: int = 1
 
+    def check(self, pair: Pair) -> None:
+        needs(pair.model, "sample")
+
     def init(self, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[tuple[()], None]:
         return (), None
 
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Any:
         """`(h, (x', h'))`: latents for the minibatch, and a dream for every case of it."""
         wake, sleep = jax.random.split(key)
-        return sample_latents(wake, pair, x, self.samples), pair.model.sample(sleep, _cases(x))
+        return sample_latents(wake, pair, x, self.samples), pair.model.sample(sleep, count_cases(x))
 
     def gradients_from(self, draws: Any, params: Parameters, x: Any, state: None) -> tuple[Parameters, None, Info]:
         h, (dream_x, dream_h) = draws
@@ -46,20 +55,7 @@ class WakeSleep(Estimator):
         return gradients, None, info
 
     def enumerate_draws(self, pair: Pair, x: Any) -> tuple[Any, Float[Array, " outcomes"]]:
-        h, log_prob = enumerate_latents(pair, x, self.samples)
-        visible = jnp.asarray(pair.model.visible_support())
-        latents = jax.tree.map(jnp.asarray, pair.model.support())
-        joint = exact.model_log_prob(pair.model, visible, latents)
-        choices = every_choice(joint.size, _cases(x))
-        row, column = jnp.divmod(choices, joint.shape[1])
-        dreams = visible[row], jax.tree.map(lambda values: values[column], latents)
-        dream_log_prob = jnp.sum(joint[row, column], axis=1)
-        wake, sleep = (index.ravel() for index in jnp.indices((len(log_prob), len(dream_log_prob))))
-        draws = (
-            jax.tree.map(lambda values: values[wake], h),
-            jax.tree.map(lambda values: values[sleep], dreams),
-        )
-        return draws, log_prob[wake] + dream_log_prob[sleep]
+        return every_two(enumerate_latents(pair, x, self.samples), enumerate_dreams(pair, count_cases(x)))
 
 
 def wake_sleep(*, samples: int = 1) -> WakeSleep:
@@ -67,10 +63,4 @@ def wake_sleep(*, samples: int = 1) -> WakeSleep:
 
     The paper trains it with a smaller learning rate than NVIL's, 1e-4.
     """
-    if samples < 1:
-        raise UsageError(f"`samples` must be at least 1, got {samples}.")
-    return WakeSleep(samples)
-
-
-def _cases(x: Any) -> int:
-    return jax.tree.leaves(x)[0].shape[0]
+    return WakeSleep(check_samples(samples))

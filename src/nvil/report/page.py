@@ -27,7 +27,20 @@ from nvil.runs import storage
 from nvil.runs.run import Run, made_with
 
 MODEL_NAMES = {"sbn": "SBN", "fdarn": "fDARN", "darn": "DARN"}
-ESTIMATOR_NAMES = {"nvil": "NVIL", "wake-sleep": "wake-sleep", "reinforce": "REINFORCE"}
+ESTIMATOR_NAMES = {
+    "nvil": "NVIL",
+    "wake-sleep": "wake-sleep",
+    "reinforce": "REINFORCE",
+    "vimco": "VIMCO",
+    "reweighted-wake-sleep": "reweighted wake-sleep",
+    "rloo": "REINFORCE with a leave-one-out baseline",
+    "disarm": "DisARM",
+    "arm": "ARM",
+    "muprop": "MuProp",
+    "rebar": "REBAR",
+    "straight-through": "straight-through (biased)",
+    "concrete": "concrete relaxation (biased)",
+}
 STEP_NAMES = {
     "InputDependentBaseline": "input-dependent baseline",
     "RunningMean": "running mean",
@@ -200,6 +213,7 @@ def _description(summary: Summary) -> Part:
         sizes += f" ({summary.dataset.note})" if summary.dataset.note else ""
     rows = [("Model", _long_name(run)), ("Layers", f"{summary.layers}, from the data up")]
     if config is not None:
+        many = config.estimator in ("vimco", "reweighted-wake-sleep")
         samples = "1 sample" if config.samples == 1 else f"{config.samples} samples"
         left_out = f", without {', '.join(config.without)}" if config.without else ""
         rate, ratio = config.learning_rate or 0.0, config.inference_ratio or 0.0
@@ -207,6 +221,7 @@ def _description(summary: Summary) -> Part:
         rows += [
             ("Inference network", f"{config.inference} within its layers"),
             ("Estimator", f"{_estimator_name(run)}, {samples} of the latents per case{left_out}"),
+            *([("Objective", f"the bound of {samples}, of minibatches and in validation")] if many else []),
             ("Optimiser", f"{config.optimiser}, batch size {config.batch_size}, seed {config.seed}"),
             ("Learning rate", f"{rate:g} for the model, {rate * ratio:g} for the inference network{schedule}"),
         ]

@@ -18,10 +18,28 @@ if TYPE_CHECKING:
 
 MODELS = ("sbn", "fdarn", "darn")
 WITHIN = ("factorial", "autoregressive")
-ESTIMATORS = ("nvil", "wake-sleep", "reinforce")
+ESTIMATORS = (
+    "nvil",
+    "wake-sleep",
+    "reinforce",
+    "rloo",
+    "vimco",
+    "reweighted-wake-sleep",
+    "disarm",
+    "arm",
+    "muprop",
+    "rebar",
+    "straight-through",
+    "concrete",
+)
+DEFAULT_SAMPLES = {"vimco": 5, "reweighted-wake-sleep": 5, "rloo": 4}
+"""Of estimators that need, or are made for, more than one."""
+OWN_OPTIONS = {"mean": ("vimco",), "sleep": ("reweighted-wake-sleep",), "temperature": ("rebar", "concrete")}
+"""Options that only some estimators have."""
 OPTIMISERS = ("adam", "sgd")
 SCHEDULES = ("constant", "cosine", "linear")
 BASELINES = ("input-dependent", "leave-one-out")
+MEANS = ("geometric", "arithmetic")
 TECHNIQUES = ("baseline", "running-mean", "normalisation", "local-signals")
 DEFAULT_RATES = {"adam": (3e-3, 1.0), "sgd": (3e-4, 0.2)}
 DOCUMENT_RATES = {"adam": 3e-3, "sgd": 3e-5}
@@ -75,7 +93,13 @@ class Config:
         "start sparse, which helps a factorial inference network most.",
     )
 
-    estimator: str = option("nvil", "learning", "nvil, its rival wake-sleep, or reinforce (nvil without techniques).")
+    estimator: str = option(
+        "nvil",
+        "learning",
+        "nvil; reinforce (nvil without techniques) or rloo (with a leave-one-out baseline); wake-sleep, its rival; of "
+        "the bound of many samples: vimco, reweighted-wake-sleep; for factorial inference networks: disarm, arm, "
+        "muprop, rebar, and, biased: straight-through, concrete (Gumbel-softmax).",
+    )
     without: tuple[str, ...] = option(
         (), "learning", "Techniques of nvil to leave out: baseline, running-mean, normalisation, local-signals."
     )
@@ -90,7 +114,24 @@ class Config:
         "which there must be at least 2.",
     )
     baseline_units: int = option(100, "learning", "Units of each input-dependent baseline.")
-    samples: int = option(1, "learning", "Samples from the inference network for every case of a minibatch.")
+    samples: int | None = option(
+        None,
+        "learning",
+        "Samples from the inference network for every case of a minibatch (of arm and disarm: antithetic pairs); by "
+        "default 1, but 4 for rloo and 5 for vimco and reweighted-wake-sleep.",
+    )
+    mean: str = option(
+        "geometric", "learning", "Of vimco: the mean that stands for a left-out weight, geometric or arithmetic."
+    )
+    sleep: float = option(
+        0.5,
+        "learning",
+        "Of reweighted-wake-sleep: the share of the sleep phase in the inference network's gradient, from 0 (wake "
+        "alone) to 1.",
+    )
+    temperature: float = option(
+        0.5, "learning", "Of concrete: that of the relaxation; of rebar: where it starts, as it learns."
+    )
     batch_size: int = option(50, "learning", "Cases in a minibatch; 20 in the paper.")
     optimiser: str = option("adam", "learning", "adam, or sgd on summed gradients as in the paper.")
     learning_rate: float | None = option(
@@ -172,11 +213,16 @@ class Config:
         choose("schedule", self.schedule, SCHEDULES)
         choose("order", self.order, ("paper", "strict"))
         choose("baseline", self.baseline, BASELINES)
+        choose("mean", self.mean, MEANS)
         for technique in self.without:
             choose("technique", technique, TECHNIQUES)
         if self.without and self.estimator != "nvil":
             raise UsageError(f"`without` is for the estimator nvil; {self.estimator} has no techniques to leave out.")
-        if self.baseline == "leave-one-out" and self.samples < 2:
+        for name, owners in OWN_OPTIONS.items():
+            if self.estimator not in owners and getattr(self, name) != Config.__dataclass_fields__[name].default:
+                raise UsageError(f"`{name}` is for the estimator {' and '.join(owners)}, not for {self.estimator}.")
+        samples = DEFAULT_SAMPLES.get(self.estimator, 1) if self.samples is None else self.samples
+        if self.estimator == "nvil" and self.baseline == "leave-one-out" and samples < 2:
             raise UsageError('`baseline="leave-one-out"` needs `samples` of at least 2, got 1.')
         self.choices().checked()
         updates = self.updates if self.updates is not None else LARGEST if self.data == "-" else UPDATES
@@ -187,7 +233,7 @@ class Config:
         rate = rate if self.learning_rate is None else self.learning_rate
         ratio = ratio if self.inference_ratio is None else self.inference_ratio
         self._check_rates(rate, ratio)
-        return dataclasses.replace(self, updates=updates, learning_rate=rate, inference_ratio=ratio)
+        return dataclasses.replace(self, updates=updates, samples=samples, learning_rate=rate, inference_ratio=ratio)
 
     def _check_sizes(self, updates: int) -> None:
         for name, value, least in (
@@ -219,7 +265,12 @@ class Config:
             raise UsageError("`latent_bias` must be finite.")
 
     def _check_rates(self, rate: float, ratio: float) -> None:
-        for name, value in (("learning_rate", rate), ("inference_ratio", ratio), ("clip", self.clip)):
+        for name, value in (
+            ("learning_rate", rate),
+            ("inference_ratio", ratio),
+            ("clip", self.clip),
+            ("temperature", self.temperature),
+        ):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise UsageError(f"`{name}` must be a positive number, got {value}.")
         for name, value in (("weight_decay", self.weight_decay), ("final_rate", self.final_rate)):
@@ -228,6 +279,8 @@ class Config:
         for name, value in (("decay", self.decay), ("momentum", self.momentum)):
             if not 0 <= value < 1:
                 raise UsageError(f"`{name}` must be at least 0 and less than 1, got {value}.")
+        if not 0 <= self.sleep <= 1:
+            raise UsageError(f"`sleep` must be at least 0 and at most 1, got {self.sleep}.")
         if self.average is not None and not 0 < self.average <= 1:
             raise UsageError(f"`average` must be above 0 and at most 1, got {self.average}.")
         if self.momentum and self.optimiser != "sgd":
@@ -289,8 +342,23 @@ class Config:
     def _estimator(self) -> Any:
         from nvil import estimators, signals
 
-        if self.estimator == "wake-sleep":
-            return estimators.wake_sleep(samples=self.samples)
+        assert self.samples is not None
+        samples = self.samples
+        others: dict[str, Any] = {
+            "arm": lambda: estimators.arm(samples=samples),
+            "concrete": lambda: estimators.concrete(samples=samples, temperature=self.temperature),
+            "disarm": lambda: estimators.disarm(samples=samples),
+            "muprop": lambda: estimators.muprop(samples=samples),
+            "rebar": lambda: estimators.rebar(samples=samples, temperature=self.temperature),
+            "reinforce": lambda: estimators.reinforce(samples=samples),
+            "reweighted-wake-sleep": lambda: estimators.reweighted_wake_sleep(samples=samples, sleep=self.sleep),
+            "rloo": lambda: estimators.rloo(samples=samples),
+            "straight-through": lambda: estimators.straight_through(samples=samples),
+            "vimco": lambda: estimators.vimco(samples=samples, mean=self.mean),
+            "wake-sleep": lambda: estimators.wake_sleep(samples=samples),
+        }
+        if self.estimator in others:
+            return others[self.estimator]()
         local = "local-signals" not in self.without
         order: Any = self.order
         techniques = {
@@ -301,11 +369,9 @@ class Config:
             "normalisation": signals.variance_normalisation(self.decay, order),
         }
         used = [technique for name, technique in techniques.items() if name not in self.without]
-        if self.estimator == "reinforce":
-            return estimators.reinforce(samples=self.samples)
         if not used:
-            return estimators.reinforce(samples=self.samples, local=local)
-        return estimators.nvil(*used, samples=self.samples, local=local)
+            return estimators.reinforce(samples=samples, local=local)
+        return estimators.nvil(*used, samples=samples, local=local)
 
 
 def config_from(values: Mapping[str, Any]) -> Config:

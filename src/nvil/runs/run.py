@@ -156,6 +156,7 @@ class Run:
         The optimiser cannot be compared with the one the run began with: give the same again.
         """
         learner = learner or Learner()
+        learner.estimator.check(pair)
         source, validation = training.checked(pair, data, validation)
         counted = isinstance(validation, int)
         plan = Plan(updates, validation if counted else None, report_every, patience, seed)
@@ -193,6 +194,7 @@ class Run:
         facts = DataFacts(train.first().shape[1], dataset.fingerprint, dataset.image, dataset.lengths)
         shapes = _shapes(lambda: config.build_pair(facts.visible, lengths=facts.lengths))
         _check_memory(shapes)
+        config.build_learner().estimator.check(shapes)
 
         def prepare() -> Experiment:
             validation = config.validation if dataset.validation is None else dataset.validation
