@@ -304,8 +304,8 @@ MUTANTS = (
     Mutant(
         "one dream for the whole minibatch",
         "estimators/wake_sleep.py",
-        "pair.model.sample(sleep, _cases(x))",
-        "jax.tree.map(lambda v: jnp.repeat(v, _cases(x), axis=0), pair.model.sample(sleep, 1))",
+        "pair.model.sample(sleep, count_cases(x))",
+        "jax.tree.map(lambda v: jnp.repeat(v, count_cases(x), axis=0), pair.model.sample(sleep, 1))",
         P_APART,
     ),
     Mutant(
@@ -376,8 +376,8 @@ MUTANTS = (
     Mutant(
         "validation cases are trained on",
         "runs/run.py",
-        "*training.hold_out(source, validation, seed))",
-        "source, training.hold_out(source, validation, seed)[1])",
+        "return Experiment(training.centred(pair, train), learner, train, held_out)",
+        "return Experiment(training.centred(pair, train), learner, source, held_out)",
         HELD_OUT,
     ),
     Mutant(
@@ -447,8 +447,8 @@ MUTANTS = (
     Mutant(
         "the padding of the last block counts",
         "evaluation.py",
-        "np.asarray(mean, float)[: len(rows)]",
-        "np.asarray(mean, float)",
+        "[np.asarray(part, float)[: len(rows)] for part in function(i, padded)]",
+        "[np.asarray(part, float) for part in function(i, padded)]",
         IN_BLOCKS,
     ),
     Mutant(
@@ -461,9 +461,38 @@ MUTANTS = (
     Mutant(
         "the perplexity of words for that of documents",
         "evaluation.py",
-        "np.mean(means[written] / lengths[written])",
-        "np.sum(means[written]) / np.sum(lengths)",
+        "np.mean(values[written] / lengths[written])",
+        "np.sum(values[written]) / np.sum(lengths)",
         named("layers", "perplexities_by_hand"),
+    ),
+    # checks of data
+    Mutant(
+        "values are not checked",
+        "layers.py",
+        "        source.check(self.domain)\n",
+        "",
+        named("mistakes", "a_layer_of_ones_own_says_what_it_explains"),
+    ),
+    Mutant(
+        "only the first case is checked",
+        "rows.py",
+        "wrong = ~domain.allows(values)",
+        "wrong = ~domain.allows(values[:1])",
+        named("mistakes", "a_layer_of_ones_own_says_what_it_explains"),
+    ),
+    Mutant(
+        "a pair without a mean stays without",
+        "training.py",
+        "mean = Constant(jnp.asarray(train.first().mean(), center.value.dtype))",
+        "mean = Constant(center.value)",
+        named("mistakes", "a_pair_without_a_mean_takes_that_of_its_training_cases"),
+    ),
+    Mutant(
+        "a mean that was given is replaced",
+        "training.py",
+        "if not isinstance(center, Unset):",
+        "if center is None:",
+        named("mistakes", "a_pair_without_a_mean_takes_that_of_its_training_cases"),
     ),
     # apply
     Mutant(

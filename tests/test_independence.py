@@ -107,8 +107,9 @@ class KeyEstimator(Estimator):
         return jax.tree.map(jnp.zeros_like, params), (x, draws), Info(jnp.zeros(()))
 
 
-def test_minibatches_and_draws_have_keys_of_their_own():
+def test_minibatches_and_draws_have_keys_of_their_own(monkeypatch):
     """In every update, in the beginning, and for other seeds; nor is one made of another by splitting it once."""
+    monkeypatch.setattr("nvil.learning.check_pair", lambda pair, x: None)  # keys are no data for a pair
     learner = nvil.Learner(KeyEstimator(), optimisers.sgd(), batch_size=1)
     rows = KeyRows(jnp.zeros((3, 1)))
     step = eqx.filter_jit(lambda state: learner.step(state, rows)[0])
@@ -226,7 +227,7 @@ def test_validation_never_sees_a_training_case_nor_training_a_validation_case(ho
     monkeypatch.setattr(training, "train_chunk", noted)
     LOOKS.clear()
     data = np.arange(40.0).reshape(20, 2)
-    learner, pair = Watched(Still(), optimisers.sgd(), batch_size=4), nvil.sbn(2, (1,))
+    learner, pair = Watched(Still(), optimisers.sgd(), batch_size=4), nvil.sbn(2, (1,), lengths=[3])
     settings = {"updates": 3, "report_every": 1, "validation": 6}
     if how == "fit":
         list(nvil.fit(pair, data, learner, **settings))

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 def test_exact_is_the_sum_over_all_states(monkeypatch):
-    monkeypatch.setattr("nvil.likelihood.BLOCK", 4)
+    monkeypatch.setattr("nvil.evaluation.BLOCK", 4)
     pair, x = random_pair(2), random_cases(7)
     desired = exact.log_likelihood(pair.model, x, pair.model.support())
     np.testing.assert_allclose(likelihood.case_exact(pair, x), desired, rtol=1e-12)

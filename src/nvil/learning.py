@@ -70,9 +70,9 @@ class Learner(eqx.Module):
 
     def init(self, pair: Pair, rows: Rows, *, seed: int = 0) -> TrainState:
         """The state before the first update. `rows` give a minibatch to take first statistics from."""
+        self.estimator.check(pair)
         x = eqx.filter_eval_shape(lambda rows: rows.minibatch(jax.random.key(0), self.batch_size), rows)
         check_pair(pair, x)
-        self.estimator.check(pair)
         pair = jax.tree.map(_strong, pair)
         key = seeded_key(seed, "training")
         baselines, estimator_state, optimiser_state = _init(self, seeded_key(seed, "start"), pair, rows)
