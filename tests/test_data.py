@@ -760,11 +760,17 @@ def test_archives_that_unpack_to_more_than_memory_are_refused(monkeypatch):
     np.savez_compressed("bomb.npz", table)
     idx = struct.pack(">HBB2I", 0, 8, 2, 1000, 100) + table.tobytes()
     Path("bomb-idx2-ubyte.gz").write_bytes(gzip.compress(idx))
-    for name in ("bomb.npz", "bomb-idx2-ubyte.gz"):
+    lines = "".join(",".join(map(str, row)) + "\n" for row in table.tolist())
+    Path("bomb.csv.gz").write_bytes(gzip.compress(lines.encode()))
+    Path("bomb.amat.gz").write_bytes(gzip.compress(lines.replace(",", "  ").encode()))
+    np.save("bomb.npy", table)
+    Path("bomb.npy.gz").write_bytes(gzip.compress(Path("bomb.npy").read_bytes()))
+    names = ("bomb.npz", "bomb-idx2-ubyte.gz", "bomb.csv.gz", "bomb.amat.gz", "bomb.npy.gz")
+    for name in names:
         assert Path(name).stat().st_size < 5000
         assert load(name).train.shape == (900, 100)
     monkeypatch.setattr(readers, "physical_memory", lambda: 80_000)
-    for name in ("bomb.npz", "bomb-idx2-ubyte.gz"):
+    for name in names:
         with pytest.raises(UsageError, match=f"Cannot read {name}: it claims to hold more than fits in memory"):
             load(name)
 

@@ -180,13 +180,20 @@ def _whole(path: Path) -> bytes:
     return content
 
 
+@contextlib.contextmanager
+def _unpacked(path: Path) -> Iterator[Any]:
+    """As `opened`, for readers that take all of a file: one that unpacks to more than half the memory is refused."""
+    with io.BytesIO(_whole(path)) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        yield file
+
+
 def physical_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _read_npy(path: Path, *_: Any) -> Contents:
     if path.suffix.lower() == ".gz":
-        with opened(path) as file:
+        with _unpacked(path) as file:
             return Contents({"all": np.lib.format.read_array(file, allow_pickle=False)})
     # Mapped, so that a header that promises more than the file holds is found out at once.
     array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -273,7 +280,7 @@ def _plain_bits(content: bytes) -> np.ndarray | None:
 
 
 def _read_table(path: Path, delimiter: str | None, drop: tuple[str, ...], width: int | None) -> Contents:
-    with opened(path) as file:
+    with _unpacked(path) as file:
         lines = (line.decode("utf-8-sig" if i == 0 else "utf-8") for i, line in enumerate(file))
         blank, first = next(((i, line) for i, line in enumerate(lines) if line.strip()), (0, ""))
     if not first:
@@ -286,7 +293,7 @@ def _read_table(path: Path, delimiter: str | None, drop: tuple[str, ...], width:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a header and nothing else is a warning to NumPy
         try:
-            with opened(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as whole:
+            with _unpacked(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as whole:
                 # Where some are left out, NumPy no longer looks how many columns there are.
                 lines = whole if kept is None else _of_width(whole, len(cells), delimiter)
                 table = np.loadtxt(
