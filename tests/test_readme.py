@@ -20,7 +20,7 @@ def test_the_front_page_shows_the_results_there_are():
 
 
 def test_the_page_of_results_is_rendered_from_the_results_there_are(tmp_path):
-    for path in (ROOT / "results").glob("*.json"):
+    for path in (ROOT / "results").glob("*.*"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     assert render(tmp_path).read_text() == (ROOT / "results/README.md").read_text(), "run nvil reproduce --render"
 

@@ -38,7 +38,7 @@ def render(folder: Path) -> Path:
     figure = _figure(folder, found)
     if figure:
         parts.append(figure)
-    parts.append(_recipes())
+    parts.append(_recipes(folder))
     parts.append(OPEN)
     parts.append(_details(results))
     path = folder / "README.md"
@@ -175,8 +175,10 @@ def _figure(folder: Path, found: dict[Any, Any]) -> str:
     return "\n".join(lines)
 
 
-def _recipes() -> str:
+def _recipes(folder: Path) -> str:
     lines = ["\n## The recipes\n"]
+    if (folder / "search.md").exists():
+        lines.append("How `best` was found, and what did not help, is in [search.md](search.md).\n")
     for table in ("table1", "table3"):
         for recipe in presets.RECIPES:
             values = presets.recipes(table)[recipe]
