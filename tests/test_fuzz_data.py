@@ -1,5 +1,6 @@
 """Whatever someone gives as data ends in a data set or in one sentence, never in another exception."""
 
+import functools
 import gzip
 import string
 
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from nvil import UsageError
+import nvil
+from nvil import UsageError, training
 from nvil.data import Stream, load
 from nvil.rows import as_rows, as_source
 
@@ -61,6 +63,30 @@ def ends_well(source, **choices):
             assert np.all((values >= 0) & (values == np.round(values)) & (values < 2**24))
 
 
+@functools.cache
+def pairs(width):
+    return nvil.sbn(width, (1,)), nvil.sbn(width, (1,), lengths=[2])
+
+
+def trains_well(source):
+    """What `nvil.fit` trains on is what the visible layer explains; else one sentence says why not."""
+    for documents in (False, True):
+        message = None
+        try:
+            shape = as_rows(source).shape
+            pair = pairs(shape[1] if len(shape) == 2 and shape[1] else 3)[documents]
+            source, _ = training.checked(pair, source, None)
+        except UsageError as error:
+            message = str(error)
+        if message is not None:
+            assert message
+            assert "\n" not in message
+            continue
+        values = source.first().dense()
+        assert values.shape[1:] == (pair.model.layers[0].units,)
+        assert np.all((values >= 0) & (values == np.round(values)) & (values < (2**24 if documents else 2)))
+
+
 DTYPES = st.one_of(
     arrays.boolean_dtypes(),
     arrays.integer_dtypes(),
@@ -80,6 +106,7 @@ SMALL = st.sampled_from([0, 1, 2, 255, 0.5, -1, 1e300, float("nan"), float("inf"
 @given(array=st.one_of(arrays.arrays(DTYPES, SHAPES), arrays.arrays(float, SHAPES, elements=SMALL)), choices=CHOICES)
 def test_arrays_of_every_type_and_shape(array, choices):
     ends_well(array, **choices)
+    trains_well(array)
 
 
 @quick
@@ -90,6 +117,7 @@ def test_arrays_of_every_type_and_shape(array, choices):
 def test_lists_of_anything(table, choices):
     ends_well(table, **choices)
     ends_well(np.array([*table, None], object)[:-1], **choices)
+    trains_well(table)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +153,7 @@ def test_sparse_matrices_of_every_format(array, layout, old, odd, choices):
     array = array * 3 if odd == 2.0**40 else array
     matrix = (scipy.sparse.coo_matrix if old else scipy.sparse.coo_array)(array).asformat(layout)
     ends_well(matrix, **choices)
+    trains_well(matrix)
 
 
 def test_sparse_vectors_and_cubes_are_refused():
@@ -163,6 +192,7 @@ def test_data_frames_of_anything(columns, choices):
     frame = pandas.DataFrame({i: pandas.Series(values) for i, (_, values) in enumerate(columns)})
     frame.columns = pandas.Index([name for name, _ in columns], dtype=object)
     ends_well(frame, **choices)
+    trains_well(frame)
     if columns:
         ends_well(frame.iloc[:, 0], **choices)
 

@@ -7,6 +7,7 @@ Whatever trains or evaluates takes a `Source`: rows that are all there (`Rows`),
 import abc
 import functools
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
@@ -165,9 +166,11 @@ def as_rows(data: Any) -> Rows:
     if isinstance(data, jax.Array):
         return DenseRows(data)
     try:
-        # A data frame may hold columns of several types.
-        array = data.to_numpy(float, na_value=np.nan) if hasattr(data, "iloc") else np.asarray(data)
-    except (ValueError, TypeError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", np.exceptions.ComplexWarning)
+            # A data frame may hold columns of several types.
+            array = data.to_numpy(float, na_value=np.nan) if hasattr(data, "iloc") else np.asarray(data)
+    except (ValueError, TypeError, np.exceptions.ComplexWarning) as error:
         raise UsageError(NOT_A_TABLE) from error
     if array.dtype == object or array.ndim == 0:
         raise UsageError(NOT_A_TABLE)
