@@ -176,9 +176,9 @@ class Estimator(eqx.Module):
         """
         return
 
-    @abc.abstractmethod
     def init(self, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[Any, Any]:
-        """Make `(baseline parameters psi, state)`. `x` is a minibatch to take first statistics from."""
+        """Make `(baseline parameters psi, state)`, by default none. `x`: a minibatch to take first statistics from."""
+        return (), None
 
     @abc.abstractmethod
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Any:
@@ -224,7 +224,11 @@ class Estimator(eqx.Module):
 
 def bound_of_one_sample(key: Key[Array, ""], pair: Pair, x: Any) -> Float[Array, " cases"]:
     """log P(x, h) - log Q(h | x) for one h ~ Q(h | x): unbiased for the bound of each case (Section 2.1)."""
-    h = pair.inference.sample(key, x)
+    return log_weight(pair, x, pair.inference.sample(key, x))
+
+
+def log_weight(pair: Pair, x: Any, h: Latents) -> Float[Array, " cases"]:
+    """log P(x, h) - log Q(h | x) of every case."""
     return jnp.sum(pair.model.log_prob(x, h), axis=-1) - jnp.sum(pair.inference.log_prob(h, x), axis=-1)
 
 

@@ -12,6 +12,7 @@ from nvil.data.dataset import Kind
 from nvil.data.grey import Grey
 from nvil.data.readers import Contents
 from nvil.data.sparse import SparseRows, sparse_rows
+from nvil.domains import BINARY
 from nvil.errors import UsageError
 from nvil.rows import as_rows
 
@@ -32,7 +33,7 @@ def kind_of(contents: Contents, where: Any, choices: Choices) -> Kind:
         for part in parts:
             _check_dense(part, where, contents.names, pictures=contents.image is not None)
         return "binary"
-    if all(np.all((part.values == 0) | (part.values == 1)) for part in parts):
+    if all(np.all(BINARY.allows(part.values)) for part in parts):
         raise UsageError(
             f'Every value stored in {where} is 1: say `values="binary"` for variables that are on or off, '
             'or `values="counts"` for the words of documents.'
@@ -81,7 +82,7 @@ def as_binary(rows: Any, where: Any, choices: Choices) -> Any:
         _check_finite(rows, where)
         return (rows >= choices.threshold).astype(np.uint8)
     if isinstance(rows, SparseRows):
-        if not np.all((rows.values == 0) | (rows.values == 1)):
+        if not np.all(BINARY.allows(rows.values)):
             raise UsageError(f'{where} has values other than 0 and 1; {BINARIZE}, or say `values="counts"`.')
         return rows
     _check_dense(rows, where)
@@ -117,7 +118,7 @@ def _check_finite(rows: np.ndarray, where: Any) -> None:
 def _check_dense(rows: np.ndarray, where: Any, names: tuple[str, ...] | None = None, *, pictures: bool = False) -> None:
     """Refuse values other than 0 and 1, with a hint at what they may be."""
     _check_finite(rows, where)
-    outside = (rows != 0) & (rows != 1)
+    outside = ~BINARY.allows(rows)
     if not np.any(outside):
         return
     row, column = np.argwhere(outside)[0]

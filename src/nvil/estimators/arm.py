@@ -43,9 +43,6 @@ class ARM(Estimator):
     def check(self, pair: Pair) -> None:
         check_bernoulli(type(self).__name__, pair)
 
-    def init(self, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[tuple[()], None]:
-        return (), None
-
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Any:
         """`(h, others, u)`: latents, for every layer those with its antithetic, and the noise behind `h`."""
 

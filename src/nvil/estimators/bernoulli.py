@@ -3,6 +3,7 @@
 With u uniform on (0, 1) a unit is on where u > 1 - p, p = sigmoid(a): where z = a + log u - log(1 - u) is positive.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,13 @@ def check_bernoulli(name: str, pair: Pair) -> None:
             f"{name} needs an inference network of factorial Bernoulli layers, which this pair does not have: take "
             '`inference="factorial"`, or an estimator for any layers, such as nvil, rloo or vimco.'
         )
+
+
+def check_temperature(temperature: float) -> float:
+    """Refuse a temperature that no relaxation has."""
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise UsageError(f"`temperature` must be a positive number, got {temperature}.")
+    return float(temperature)
 
 
 def logits_of(inference: Any, x: Any, h: Latents) -> tuple[Float[Array, "cases _"], ...]:

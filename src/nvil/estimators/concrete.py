@@ -1,6 +1,5 @@
 """Gumbel-softmax, or concrete, relaxation: *biased* (Jang et al., 2017; Maddison et al., 2017)."""
 
-import math
 from typing import Any
 
 import equinox as eqx
@@ -8,13 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from nvil.contracts import Estimator, Info, Pair, Parameters
-from nvil.errors import UsageError
+from nvil.contracts import Estimator, Info, Pair, Parameters, log_weight
 from nvil.estimators.bernoulli import (
     Outcomes,
     branch,
     chain,
     check_bernoulli,
+    check_temperature,
     every_case,
     every_unit,
     is_on,
@@ -41,9 +40,6 @@ class Concrete(Estimator):
     def check(self, pair: Pair) -> None:
         check_bernoulli("The concrete relaxation", pair)
 
-    def init(self, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[tuple[()], None]:
-        return (), None
-
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Any:
         """Uniform noise for every layer, shape `(samples, cases, units)`."""
         return for_every_sample(lambda key: layer_noise(key, pair.inference, x), jax.random.split(key, self.samples))
@@ -56,9 +52,7 @@ class Concrete(Estimator):
                         return jax.nn.sigmoid((logits + logit(u[i])) / self.temperature)
                     return is_on(u[i], jax.nn.sigmoid(logits))
 
-                values = chain(params.inference, x, latents)
-                log_p, log_q = params.model.log_prob(x, values), params.inference.log_prob(values, x)
-                return jnp.sum(log_p, axis=-1) - jnp.sum(log_q, axis=-1)
+                return log_weight(params.pair, x, chain(params.inference, x, latents))
 
             total = jnp.sum(for_every_sample(lambda u: value(u, relaxed=True), draws))
             bounds = for_every_sample(lambda u: value(u, relaxed=False), draws)
@@ -95,6 +89,4 @@ def concrete(*, samples: int = 1, temperature: float = 0.5) -> Concrete:
 
         >>> estimator = concrete(temperature=0.5)
     """
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise UsageError(f"`temperature` must be a positive number, got {temperature}.")
-    return Concrete(check_samples(samples), float(temperature))
+    return Concrete(check_samples(samples), check_temperature(temperature))

@@ -31,9 +31,6 @@ class MuProp(Estimator):
     def check(self, pair: Pair) -> None:
         check_bernoulli("MuProp", pair)
 
-    def init(self, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[tuple[()], None]:
-        return (), None
-
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Latents:
         """h ~ Q(h | x), shape `(samples, cases, ...)`."""
         return sample_latents(key, pair, x, self.samples)

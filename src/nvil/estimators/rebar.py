@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Info, Latents, Pair, Parameters, SignalInfo
-from nvil.errors import UsageError
 from nvil.estimators.bernoulli import (
     Outcomes,
     branch,
     chain,
     check_bernoulli,
+    check_temperature,
     every_case,
     every_unit,
     is_on,
@@ -171,6 +171,4 @@ def rebar(*, samples: int = 1, temperature: float = 0.5) -> REBAR:
 
         >>> estimator = rebar(samples=2)
     """
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise UsageError(f"`temperature` must be a positive number, got {temperature}.")
-    return REBAR(check_samples(samples), float(temperature))
+    return REBAR(check_samples(samples), check_temperature(temperature))

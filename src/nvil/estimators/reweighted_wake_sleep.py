@@ -43,9 +43,6 @@ class ReweightedWakeSleep(Estimator):
         if self.sleep:
             needs(pair.model, "sample")
 
-    def init(self, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[tuple[()], None]:
-        return (), None
-
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Any:
         """`(h, (x', h'))`: latents for the minibatch, and a dream for every case of it, or None without sleep."""
         wake, sleep = jax.random.split(key)

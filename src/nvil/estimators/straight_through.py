@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from nvil.contracts import Estimator, Info, Latents, Pair, Parameters
+from nvil.contracts import Estimator, Info, Latents, Pair, Parameters, log_weight
 from nvil.estimators.bernoulli import chain, check_bernoulli
 from nvil.estimators.samples import check_samples, enumerate_latents, for_every_sample, sample_latents
 
@@ -26,9 +26,6 @@ class StraightThrough(Estimator):
     def check(self, pair: Pair) -> None:
         check_bernoulli("Straight-through", pair)
 
-    def init(self, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[tuple[()], None]:
-        return (), None
-
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Latents:
         """h ~ Q(h | x), shape `(samples, cases, ...)`."""
         return sample_latents(key, pair, x, self.samples)
@@ -40,9 +37,7 @@ class StraightThrough(Estimator):
                     mean = jax.nn.sigmoid(logits)
                     return mean + jax.lax.stop_gradient(h[i] - mean)
 
-                values = chain(params.inference, x, through)
-                log_p, log_q = params.model.log_prob(x, values), params.inference.log_prob(values, x)
-                return jnp.sum(log_p, axis=-1) - jnp.sum(log_q, axis=-1)
+                return log_weight(params.pair, x, chain(params.inference, x, through))
 
             bounds = for_every_sample(value, draws)
             return jnp.sum(bounds) / self.samples, Info(jnp.mean(bounds))

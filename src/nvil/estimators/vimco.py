@@ -36,9 +36,6 @@ class VIMCO(Estimator):
     samples: int = 5
     mean: str = "geometric"
 
-    def init(self, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[tuple[()], None]:
-        return (), None
-
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Latents:
         """h ~ Q(h | x), shape `(samples, cases, ...)`."""
         return sample_latents(key, pair, x, self.samples)

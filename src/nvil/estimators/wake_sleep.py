@@ -34,9 +34,6 @@ class WakeSleep(Estimator):
     def check(self, pair: Pair) -> None:
         needs(pair.model, "sample")
 
-    def init(self, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[tuple[()], None]:
-        return (), None
-
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Any:
         """`(h, (x', h'))`: latents for the minibatch, and a dream for every case of it."""
         wake, sleep = jax.random.split(key)
