@@ -1,4 +1,4 @@
-"""Imports point one way: core <- rivals <- data <- runs <- report <- reproduce <- cli.
+"""Imports point one way: core <- rivals <- data <- runs <- report <- reproduce <- bench <- cli.
 
 Every import statement counts, also those inside functions and under `if TYPE_CHECKING:`. Only `nvil/__init__.py` is
 left out, because it gives the names of every room to the user, lazily; the other lazy packages (`nvil.data`,
@@ -13,7 +13,7 @@ import pytest
 import nvil
 
 SOURCE = Path(nvil.__file__).parent
-ROOMS = ("core", "rivals", "data", "runs", "report", "reproduce", "cli")
+ROOMS = ("core", "rivals", "data", "runs", "report", "reproduce", "bench", "cli")
 MODULES = {
     ".".join(("nvil", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path
     for path in SOURCE.rglob("*.py")

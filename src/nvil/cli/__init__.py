@@ -22,6 +22,7 @@ COMMANDS = {
     "encode": "Encode cases with the inference network.",
     "report": "Write a page on a run, or on several compared.",
     "reproduce": "Reproduce the paper's tables and its figure.",
+    "bench": "Measure the speed of updates, beside other libraries.",
     "data": "List the named data sets, or fetch one.",
 }
 FULL = (errno.ENOSPC, errno.EDQUOT)

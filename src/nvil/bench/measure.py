@@ -1,0 +1,112 @@
+"""Sides timed in alternation on one core, each in a round of about a third of a second; ratios within each round."""
+
+import importlib
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nvil.bench.cases import Case, make_data
+from nvil.errors import TrainingError
+
+SIDES = {
+    "products": ("products", "prepare", "numpy"),
+    "optimiser": ("ours", "prepare_optimiser", "jax"),
+    "nvil": ("ours", "prepare", "jax"),
+    "PyTorch": ("torch_peer", "prepare", "torch"),
+    "torch.compile": ("torch_peer", "prepare_compiled", "torch"),
+    "Pyro": ("pyro_peer", "prepare", "pyro"),
+    "NumPyro": ("numpyro_peer", "prepare", "numpyro"),
+}
+"""Each side's module, function and the package it needs."""
+WARM_UP, ROUND_SECONDS = 200, 0.3
+ONE_THREAD = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+}
+
+
+def installed() -> list[str]:
+    """The sides that can be measured here."""
+    return [side for side, (_, _, package) in SIDES.items() if importlib.util.find_spec(package)]
+
+
+def measure_apart(case: Case, sides: Sequence[str], rounds: int) -> dict[str, Any]:
+    """`measure` in a process of its own on one core, so that no case finds what another left behind."""
+    question = json.dumps({"case": [case.name, case.batch, case.optimiser], "sides": list(sides), "rounds": rounds})
+    command = [sys.executable, "-m", "nvil.bench", question]
+    # Windows and macOS have no affinity; there, one thread must do.
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    try:
+        if cores:
+            os.sched_setaffinity(0, {min(cores)})  # the child inherits it, before any library counts cores
+        done = subprocess.run(command, env=os.environ | ONE_THREAD, capture_output=True, text=True)
+    finally:
+        if cores:
+            os.sched_setaffinity(0, cores)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise TrainingError(f"The benchmark of {case.name} at batch {case.batch} failed: {last}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure(case: Case, sides: Sequence[str], rounds: int) -> dict[str, Any]:
+    """Microseconds per update of every side in every round, and the bound after the same number of updates."""
+    data = make_data(case.model)
+    jobs: dict[str, Callable[[int], Any]] = {}
+    bounds, numbers = {}, {}
+    for side in sides:
+        module, function, _ = SIDES[side]
+        jobs[side] = getattr(importlib.import_module(f"nvil.bench.{module}"), function)(case, data)
+        jobs[side](WARM_UP // 2)  # compiles
+        began = time.perf_counter()
+        bounds[side] = jobs[side](WARM_UP // 2)
+        numbers[side] = max(3, round(ROUND_SECONDS / (time.perf_counter() - began) * WARM_UP / 2))
+    times: dict[str, list[float]] = {side: [] for side in sides}
+    for _ in range(rounds):
+        for side, job in jobs.items():
+            began = time.perf_counter()
+            job(numbers[side])
+            times[side].append((time.perf_counter() - began) / numbers[side] * 1e6)
+    return {
+        "model": case.name,
+        "batch": case.batch,
+        "optimiser": case.optimiser,
+        "microseconds": times,
+        "bounds": {side: bound for side, bound in bounds.items() if bound is not None},
+    }
+
+
+def ratios(result: dict[str, Any]) -> dict[str, list[float]]:
+    """Of every round: ours over the bare work, and every peer over ours."""
+    times = result["microseconds"]
+    ours = times["nvil"]
+    bare = [products + own for products, own in zip(times["products"], times["optimiser"], strict=True)]
+    peers = [side for side in times if side not in ("products", "optimiser", "nvil")]
+    return {"nvil": _over(ours, bare)} | {side: _over(times[side], ours) for side in peers}
+
+
+def markdown(results: Sequence[dict[str, Any]], sides: Sequence[str]) -> str:
+    """The table: medians over rounds, with their range."""
+    peers = [side for side in sides if side not in ("products", "optimiser", "nvil")]
+    head = ["model", "batch", "optimiser", "nvil", "nvil / bare", *(f"{side} / nvil" for side in peers)]
+    lines = [head, ["---"] * 3 + ["---:"] * (len(head) - 3)]
+    for result in results:
+        by_round = ratios(result)
+        ours = f"{statistics.median(result['microseconds']['nvil']):.0f} us"
+        cells = [_spread(by_round[side], 2 if side == "nvil" else 1) for side in ("nvil", *peers)]
+        lines.append([result["model"], str(result["batch"]), result["optimiser"], ours, *cells])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _over(numerator: Sequence[float], denominator: Sequence[float]) -> list[float]:
+    return [a / b for a, b in zip(numerator, denominator, strict=True)]
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
