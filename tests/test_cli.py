@@ -400,6 +400,8 @@ NONSENSE = {
     ("--weight-decay", "-0.1"): "--weight-decay must be at least 0, got -0.1.",
     ("--momentum", "0.9"): "--momentum is for --optimiser sgd; adam has its own.",
     ("--optimiser", "sgd", "--momentum", "1"): "--momentum must be at least 0 and less than 1, got 1.0.",
+    ("--optimiser", "sgd", "--epsilon", "0.1"): "--epsilon is for --optimiser adam; sgd has none.",
+    ("--epsilon", "0"): "--epsilon must be a positive number, got 0.0.",
     ("--clip", "0"): "--clip must be a positive number, got 0.0.",
     ("--clip", "inf"): "--clip must be a positive number, got inf.",
     ("--latent-bias", "inf"): "--latent-bias must be finite.",

@@ -279,6 +279,15 @@ def test_momentum_and_clipping_do_what_they_say():
     np.testing.assert_allclose([first.model[0], second.model[0]], [-3.0, -4.5], rtol=1e-6)
 
 
+def test_a_larger_epsilon_makes_the_steps_of_small_gradients_small():
+    params = nvil.Parameters(jnp.zeros(2), jnp.zeros(2), jnp.zeros(2))
+    gradients = jax.tree.map(lambda leaf: jnp.asarray([1e-3, 10.0]), params)
+    for eps, desired in ((1e-8, [-0.1, -0.1]), (1e-2, [-0.1 / 11, -0.1 / 1.001])):
+        optimiser = optimisers.adam(0.1, eps=eps)
+        updates, _ = optimiser.update(gradients, optimiser.init(params), params)
+        np.testing.assert_allclose(updates.model, desired, rtol=1e-4)
+
+
 def test_patience_ends_training_after_so_many_reports_without_a_better_bound():
     learner = nvil.Learner(optimiser=optimisers.adam(0.1), batch_size=20)
     settings = {"updates": 4000, "report_every": 10, "seed": 1}

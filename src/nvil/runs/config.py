@@ -150,6 +150,11 @@ class Config:
     )
     final_rate: float = option(0.0, "learning", "Of cosine and linear schedules: the learning rate at the end.")
     momentum: float = option(0.0, "learning", "Of sgd.")
+    epsilon: float = option(
+        1e-8,
+        "learning",
+        "Of adam: with more, such as 1e-2, the weights of what is rarely on take smaller steps, and overfit less.",
+    )
     weight_decay: float = option(
         0.0, "learning", "Decay of the weights in each update, times the learning rate; biases do not decay."
     )
@@ -269,6 +274,7 @@ class Config:
             ("learning_rate", rate),
             ("inference_ratio", ratio),
             ("clip", self.clip),
+            ("epsilon", self.epsilon),
             ("temperature", self.temperature),
         ):
             if value is not None and not (math.isfinite(value) and value > 0):
@@ -285,6 +291,8 @@ class Config:
             raise UsageError(f"`average` must be above 0 and at most 1, got {self.average}.")
         if self.momentum and self.optimiser != "sgd":
             raise UsageError('`momentum` is for `optimiser="sgd"`; adam has its own.')
+        if self.epsilon != type(self).epsilon and self.optimiser != "adam":
+            raise UsageError('`epsilon` is for `optimiser="adam"`; sgd has none.')
         if self.final_rate and self.schedule == "constant":
             raise UsageError('`final_rate` needs `schedule="cosine"` or `schedule="linear"`.')
         if self.schedule != "constant" and self.data == "-" and self.updates is None:
@@ -333,7 +341,7 @@ class Config:
         rate = optimisers.schedule(self.schedule, self.learning_rate, self.updates, final_rate=self.final_rate)
         common = {"inference_ratio": self.inference_ratio, "weight_decay": self.weight_decay, "clip": self.clip}
         optimiser = (
-            optimisers.adam(rate, **common)
+            optimisers.adam(rate, eps=self.epsilon, **common)
             if self.optimiser == "adam"
             else optimisers.sgd(rate, momentum=self.momentum, **common)
         )
