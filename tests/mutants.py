@@ -143,6 +143,13 @@ MUTANTS = (
         "jax.nn.sigmoid(-logits) * tangent",
         named("models", "log_prob_is_finite_and_right_for_extreme_logits"),
     ),
+    Mutant(
+        "layers between are linear",
+        "layers.py",
+        "context = ACTIVATIONS[self.activation](layer(context))",
+        "context = layer(context)",
+        named("layers", "a_nonlinear_map_goes_through_its_layers"),
+    ),
     # networks
     Mutant(
         "Q samples every layer with one key",

@@ -27,8 +27,8 @@ def total(tree):
     return sum(float(jnp.sum(leaf)) for leaf in jax.tree.leaves(tree))
 
 
-def small_pair(*hidden):
-    return randomised(nvil.sbn(2, hidden, mean=np.array([0.2, 0.6])), 0)
+def small_pair(*hidden, **choices):
+    return randomised(nvil.sbn(2, hidden, mean=np.array([0.2, 0.6]), **choices), 0)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,14 @@ def test_what_is_sampled_is_what_is_enumerated(estimator):
 def test_muprop_is_unbiased(hidden, cases, samples):
     pair, x = small_pair(*hidden), random_cases(cases)[:, :2]
     result = moments(estimators.muprop(samples=samples), pair, x).mean
+    assert_trees_close((result.model, result.inference), exact_gradient(pair, x))
+
+
+@pytest.mark.parametrize("name", ["disarm", "arm", "muprop"])
+def test_unbiased_with_layers_between(name):
+    """Conditionals that are nonlinear in their context, in P and in Q."""
+    pair, x = small_pair(2, 1, between=(2,)), random_cases(1)[:, :2]
+    result = moments(getattr(estimators, name)(), pair, x).mean
     assert_trees_close((result.model, result.inference), exact_gradient(pair, x))
 
 

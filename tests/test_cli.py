@@ -407,6 +407,9 @@ NONSENSE = {
     ("--latent-bias", "inf"): "--latent-bias must be finite.",
     ("--latent-bias", "-1", "-2", "-3"): "--latent-bias must be one number, or one per layer (2), got 3.",
     ("--patience", "0"): "--patience must be at least 1, got 0.",
+    ("--between", "5", "0"): "The sizes of --between layers must be at least 1 and at most 2147483647, got 0.",
+    ("--activation", "relu"): "--activation is for deterministic layers; give their sizes with --between.",
+    ("--between", "5", "--activation", "relus"): "Unknown activation 'relus'; did you mean 'relu'?",
 }
 
 
@@ -429,6 +432,8 @@ LEARNING = {
     "momentum": 0.5,
     "clip": 10.0,
     "latent_bias": [-2.0, -1.0],
+    "between": [5],
+    "activation": "relu",
     "patience": 3,
 }
 

@@ -23,6 +23,7 @@ MODELS = {
     **{name: (getattr(nvil, name), {}) for name in NAMED_MODELS},
     "sbn of documents": (nvil.sbn, {"lengths": (2,)}),
     "fdarn of documents": (nvil.fdarn, {"lengths": (2,)}),
+    "sbn with layers between": (nvil.sbn, {"between": (2, 3)}),
 }
 HIDDEN = {"one layer": (2,), "two layers": (2, 1)}
 

@@ -11,7 +11,7 @@ import scipy.stats
 import nvil
 from helpers import randomised
 from nvil import exact
-from nvil.layers import AutoregressiveBernoulli, Multinomial, affine, sample_in_blocks
+from nvil.layers import AutoregressiveBernoulli, Multinomial, affine, nonlinear, sample_in_blocks
 from nvil.rows import as_rows
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -32,6 +32,17 @@ def test_sampling_in_blocks_is_the_plain_loop(units):
     margin = random.logistic(size=(40, units))
     within = np.triu(random.normal(size=(units, units)), 1)
     np.testing.assert_array_equal(jax.jit(sample_in_blocks)(margin, within), plain_loop(margin, within))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_a_nonlinear_map_goes_through_its_layers(activation):
+    logits = randomised(nonlinear(jax.random.key(0), 3, 2, (4, 5), activation), 0)
+    function = {"tanh": np.tanh, "relu": lambda values: np.maximum(values, 0)}[activation]
+    context = expected = np.random.default_rng(0).normal(size=(6, 3))
+    for each in logits.between:
+        expected = function(expected @ np.asarray(each.weights) + np.asarray(each.bias))
+    expected = expected @ np.asarray(logits.last.weights) + np.asarray(logits.last.bias)
+    np.testing.assert_allclose(logits(jnp.asarray(context)), expected, rtol=1e-12)
 
 
 def autoregressive(units, inputs=2, seed=0):

@@ -73,6 +73,8 @@ MISTAKES = {
     'nvil.document_model(counts, (4,), model="darn")': "Unknown document model 'darn'; did you mean 'fdarn'?",
     # building
     "nvil.sbn(16, 4)": "`hidden` lists the sizes of layers, from the data up: write (4,), not 4.",
+    "nvil.sbn(16, (4,), between=5)": "`between` lists the sizes of layers, from the data up: write (5,), not 5.",
+    "nvil.sbn(16, (4,), between=(0,))": "The sizes of layers `between` must be at least 1, got 0.",
     "nvil.sbn(16, (4.5,))": "Layer sizes must be whole numbers, got 4.5.",
     'nvil.sbn(16, "200")': "Layer sizes must be whole numbers, got '2'.",
     "nvil.sbn(16, ())": "A model needs at least one hidden layer",

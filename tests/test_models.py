@@ -131,6 +131,10 @@ def test_log_prob_is_finite_and_right_for_extreme_logits():
 
 def test_layer_sizes_go_from_the_data_up():
     assert nvil.chain(nvil.sbn(7, (5, 3))) == "x 7 <- h1 5 <- h2 3"
+    deep = nvil.sbn(7, (5, 3), between=(4, 6), activation="relu")
+    assert nvil.chain(deep) == "x 7 <- relu 4 <- relu 6 <- h1 5 <- relu 4 <- relu 6 <- h2 3"
+    up = deep.inference.layers[0].logits
+    assert [each.weights.shape for each in (*up.between, up.last)] == [(7, 4), (4, 6), (6, 5)]
 
 
 def test_visible_biases_start_at_the_logit_of_the_mean():

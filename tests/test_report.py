@@ -107,7 +107,7 @@ def pages(trained, tmp_path_factory):
         ),
         # nothing that comes from outside can be trusted
         HOSTILE.replace("/", "\u2215"): (
-            Config(model="fdarn", hidden=(4, 3), validation=5, samples=2),
+            Config(model="fdarn", hidden=(4, 3), between=(5,), validation=5, samples=2),
             bits(9, (3, 3)),
             [line(20, -6.0, 2), *garbage, line(40, -5.0, 2, signal={"deviation": "<b>", "mean": [1e300, "x"]})],
         ),

@@ -6,7 +6,7 @@ parents, such as the prior P(h^n), is a layer whose context has no units: an arr
 
 import abc
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import equinox as eqx
@@ -41,6 +41,40 @@ def affine(key: Key[Array, ""], inputs: int, outputs: int) -> Affine:
     limit = np.sqrt(6.0 / (inputs + outputs)).item()
     weights = jax.random.uniform(key, (inputs, outputs), minval=-limit, maxval=limit)
     return Affine(weights, jnp.zeros(outputs, weights.dtype))
+
+
+ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
+
+
+class Nonlinear(eqx.Module):
+    """A map from a context to logits through deterministic layers: last(f(... f(between[0](context)))), f tanh or relu.
+
+    The conditional is still that of the layer that has these logits; only its parameters are a nonlinear function.
+    """
+
+    between: tuple[Affine, ...]
+    last: Affine
+    activation: str = eqx.field(static=True)
+
+    def __call__(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        for layer in self.between:
+            context = ACTIVATIONS[self.activation](layer(context))
+        return self.last(context)
+
+
+def nonlinear(
+    key: Key[Array, ""], inputs: int, outputs: int, between: Sequence[int] = (), activation: str = "tanh"
+) -> Affine | Nonlinear:
+    """A map through deterministic layers of the sizes `between`, listed from the context on; without any, `affine`.
+
+    A map of an empty context, that of a prior, has nothing to be a function of, and is affine: a bias.
+    """
+    if not between or not inputs:
+        return affine(key, inputs, outputs)
+    sizes = (inputs, *between, outputs)
+    keys = jax.random.split(key, len(sizes) - 1)
+    *maps, last = (affine(own, *ends) for own, ends in zip(keys, itertools.pairwise(sizes), strict=True))
+    return Nonlinear(tuple(maps), last, activation)
 
 
 class Layer(eqx.Module):

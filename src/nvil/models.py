@@ -5,7 +5,7 @@ Layer sizes are listed from the data up, and `chain` prints them so; the paper l
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Key
 from nvil.contracts import Constant, Pair, Unset
 from nvil.domains import COUNTS
 from nvil.errors import UsageError, choose
-from nvil.layers import Affine, AutoregressiveBernoulli, Bernoulli, Multinomial, affine
+from nvil.layers import ACTIVATIONS, Affine, AutoregressiveBernoulli, Bernoulli, Layer, Multinomial, Nonlinear, nonlinear
 from nvil.networks import BeliefNetwork, InferenceNetwork
 from nvil.random import seeded_key
 from nvil.rows import Rows, as_rows
@@ -27,80 +27,63 @@ LATENT_BIAS = -2.0
 """Where the biases of the latents start: sparse, which won on every data set tried (results/README.md)."""
 
 
-def sbn(
-    visible: int,
-    hidden: Sequence[int],
-    *,
-    inference: str = "factorial",
-    lengths: Sequence[int] | None = None,
-    mean: Mean | None = None,
-    latent_bias: float | Sequence[float] = LATENT_BIAS,
-    seed: int = 0,
-) -> Pair:
+class Choices(TypedDict, total=False):
+    """The choices that all named pairs share: keyword arguments, described at `sbn`."""
+
+    inference: str
+    between: Sequence[int]
+    activation: str
+    lengths: Sequence[int] | None
+    mean: Mean | None
+    latent_bias: float | Sequence[float]
+    seed: int
+
+
+def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair:
     """A sigmoid belief network of any depth: every layer of P is factorial given the one above.
 
     **Arguments:**
 
     - `visible`: the number of observed variables; for documents, of words in the vocabulary.
     - `hidden`: the number of latent variables in each layer, from the data up.
-    - `inference`: "factorial", or "autoregressive" for connections within each layer of Q (Section 4.2, Table 2).
+    - `inference`: "factorial" (the default), or "autoregressive" for connections within each layer of Q (Section 4.2,
+      Table 2).
+    - `between`: the sizes of deterministic layers between any two stochastic ones, in P and in Q, from the data up,
+      such as (200,); by default none, as in the paper. They make the conditionals nonlinear.
+    - `activation`: theirs, "tanh" (the default) or "relu".
     - `lengths`: makes it a document model, with a multinomial visible layer over word counts (Section 4.3); they
       are the lengths that sampled documents may have.
     - `mean`: of the training data. Q and its baselines see the input less this mean, and the visible biases start where
       the untrained model has about this mean. Without it, Q takes the mean of the data it is first trained on.
     - `latent_bias`: where the biases of the latents start, in P and in Q; one number, or one per layer from the data
-      up. Below zero the latents start sparse: fewer are on at once, and a factorial Q misses less of how they explain
-      each other away. The paper does not say where it starts them.
-    - `seed`: of the initial weights.
+      up; -2 by default. Below zero the latents start sparse: fewer are on at once, and a factorial Q misses less of how
+      they explain each other away. The paper does not say where it starts them.
+    - `seed`: of the initial weights; 0 by default.
 
     !!! example
 
         >>> pair = sbn(784, (200, 200))
         >>> chain(pair)
         'x 784 <- h1 200 <- h2 200'
+        >>> chain(sbn(784, (200,), between=(100,)))
+        'x 784 <- tanh 100 <- h1 200'
     """
-    return _pair(visible, hidden, "factorial", "factorial", inference, lengths, mean, latent_bias, seed)
+    return _pair(visible, hidden, "factorial", "factorial", **choices)
 
 
-def fdarn(
-    visible: int,
-    hidden: Sequence[int],
-    *,
-    inference: str = "factorial",
-    lengths: Sequence[int] | None = None,
-    mean: Mean | None = None,
-    latent_bias: float | Sequence[float] = LATENT_BIAS,
-    seed: int = 0,
-) -> Pair:
+def fdarn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair:
     """FDARN (Gregor et al., 2013): autoregressive latents, factorial visibles. The arguments are those of `sbn`."""
-    return _pair(visible, hidden, "factorial", "autoregressive", inference, lengths, mean, latent_bias, seed)
+    return _pair(visible, hidden, "factorial", "autoregressive", **choices)
 
 
-def darn(
-    visible: int,
-    hidden: Sequence[int],
-    *,
-    inference: str = "factorial",
-    lengths: Sequence[int] | None = None,
-    mean: Mean | None = None,
-    latent_bias: float | Sequence[float] = LATENT_BIAS,
-    seed: int = 0,
-) -> Pair:
+def darn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair:
     """DARN (Gregor et al., 2013): autoregressive latents and visibles. The arguments are those of `sbn`."""
-    if lengths is not None:
+    if choices.get("lengths") is not None:
         raise UsageError("DARN has autoregressive binary visibles, and documents are counts; take fdarn for documents.")
-    return _pair(visible, hidden, "autoregressive", "autoregressive", inference, None, mean, latent_bias, seed)
+    return _pair(visible, hidden, "autoregressive", "autoregressive", **choices)
 
 
-def document_model(
-    counts: Any,
-    hidden: Sequence[int],
-    *,
-    model: str = "sbn",
-    inference: str = "factorial",
-    latent_bias: float | Sequence[float] = LATENT_BIAS,
-    seed: int = 0,
-) -> Pair:
+def document_model(counts: Any, hidden: Sequence[int], *, model: str = "sbn", **choices: Unpack[Choices]) -> Pair:
     """A document model (Section 4.3) for the documents whose word counts are the rows of `counts`.
 
     They give the size of the vocabulary, the mean and the lengths of documents. `model` is "sbn" or "fdarn"; the other
@@ -114,15 +97,7 @@ def document_model(
     build = {"sbn": sbn, "fdarn": fdarn}[choose("document model", model, ("sbn", "fdarn"))]
     rows = as_rows(counts)
     rows.check(COUNTS)
-    return build(
-        rows.shape[1],
-        hidden,
-        inference=inference,
-        lengths=document_lengths(rows),
-        mean=rows.mean(),
-        latent_bias=latent_bias,
-        seed=seed,
-    )
+    return build(rows.shape[1], hidden, **{"lengths": document_lengths(rows), "mean": rows.mean(), **choices})
 
 
 def document_lengths(counts: Rows) -> tuple[int, ...]:
@@ -134,9 +109,14 @@ def document_lengths(counts: Rows) -> tuple[int, ...]:
 
 
 def chain(pair: Pair) -> str:
-    """The layer sizes from the data up, as `x 784 <- h1 500 <- h2 200`."""
+    """The layer sizes of P from the data up, as `x 784 <- h1 500 <- h2 200`."""
     names = ("x", *(f"h{i}" for i in range(1, len(pair.model.layers))))
-    return " <- ".join(f"{name} {layer.units}" for name, layer in zip(names, pair.model.layers, strict=True))
+    parts = []
+    for name, layer in zip(names, pair.model.layers, strict=True):
+        parts.append(f"{name} {layer.units}")
+        if isinstance(logits := getattr(layer, "logits", None), Nonlinear):
+            parts += [f"{logits.activation} {each.bias.size}" for each in reversed(logits.between)]
+    return " <- ".join(parts)
 
 
 def _pair(
@@ -144,16 +124,21 @@ def _pair(
     hidden: Sequence[int],
     visible_within: str,
     hidden_within: str,
-    inference_within: str,
-    lengths: Sequence[int] | None,
-    mean: Mean | None,
-    latent_bias: float | Sequence[float],
-    seed: int,
+    *,
+    inference: str = "factorial",
+    between: Sequence[int] = (),
+    activation: str = "tanh",
+    lengths: Sequence[int] | None = None,
+    mean: Mean | None = None,
+    latent_bias: float | Sequence[float] = LATENT_BIAS,
+    seed: int = 0,
 ) -> Pair:
     sizes = _sizes(visible, hidden)
     visible, *hidden = sizes
     biases = _per_layer(latent_bias, len(hidden))
-    choose("inference network", inference_within, WITHIN)
+    choose("inference network", inference, WITHIN)
+    choose("activation", activation, ACTIVATIONS)
+    between = _whole_numbers(_listed("between", between), "The sizes of layers `between`")
     center = jnp.full(visible, 0.0) if mean is None else jnp.asarray(mean, float)
     if center.shape != (visible,):
         raise UsageError(f"The mean has shape {center.shape}, but there are {visible} visible units.")
@@ -162,39 +147,36 @@ def _pair(
     down, up = jax.random.split(seeded_key(seed, "weights"))
     down_keys, up_keys = jax.random.split(down, len(sizes)), jax.random.split(up, len(hidden))
 
-    if lengths is None:
-        data = _layer(down_keys[0], visible_within, sizes[1], visible)
-    else:
-        logits = affine(down_keys[0], sizes[1], visible)
-        data = Multinomial(logits=logits, units=visible, lengths=_lengths(lengths))
-    if mean is not None:
-        data = eqx.tree_at(lambda layer: layer.logits.bias, data, _visible_bias(center, documents=lengths is not None))
+    def layer(key: Key[Array, ""], within: str, inputs: int, units: int, bias: Any, between: Sequence[int]) -> Any:
+        return _bernoulli(within, _starting_at(bias, nonlinear(key, inputs, units, between, activation)), units)
+
+    def latents(keys: Any, within: str, inputs: Sequence[int], between: Sequence[int]) -> tuple[Layer, ...]:
+        each = zip(keys, inputs, hidden, biases, strict=True)
+        return tuple(layer(key, within, below, size, bias, between) for key, below, size, bias in each)
+
+    down_between = between[::-1]  # listed from the data up, and P goes down
+    start = 0.0 if mean is None else _visible_bias(center, documents=lengths is not None)
+    data = layer(down_keys[0], visible_within, sizes[1], visible, start, down_between)
+    if lengths is not None:
+        data = Multinomial(logits=data.logits, units=visible, lengths=_lengths(lengths))
     above = (*sizes[2:], 0)  # the prior's context is empty
-    latents = _latent_layers(down_keys[1:], hidden_within, above, hidden, biases)
-    inference = _latent_layers(up_keys, inference_within, sizes[:-1], hidden, biases)
     known = Unset if mean is None else Constant
-    return Pair(BeliefNetwork((data, *latents)), InferenceNetwork(inference, known(center)))
-
-
-def _latent_layers(
-    keys: Key[Array, " layers"], within: str, inputs: Sequence[int], units: Sequence[int], biases: Sequence[float]
-) -> tuple[Bernoulli | AutoregressiveBernoulli, ...]:
-    return tuple(
-        _layer(key, within, below, size, bias)
-        for key, below, size, bias in zip(keys, inputs, units, biases, strict=True)
+    return Pair(
+        BeliefNetwork((data, *latents(down_keys[1:], hidden_within, above, down_between))),
+        InferenceNetwork(latents(up_keys, inference, sizes[:-1], between), known(center)),
     )
 
 
-def _layer(
-    key: Key[Array, ""], within: str, inputs: int, units: int, bias: float = 0.0
-) -> Bernoulli | AutoregressiveBernoulli:
-    weights = affine(key, inputs, units)
-    logits = Affine(weights.weights, weights.bias + bias)
+def _starting_at(bias: float | Array, logits: Affine | Nonlinear) -> Affine | Nonlinear:
+    where = (lambda map: map.bias) if isinstance(logits, Affine) else (lambda map: map.last.bias)
+    return eqx.tree_at(where, logits, where(logits) + bias)
+
+
+def _bernoulli(within: str, logits: Affine | Nonlinear, units: int) -> Bernoulli | AutoregressiveBernoulli:
     if within == "factorial":
         return Bernoulli(logits=logits, units=units)
     # Connections within a layer start at zero: an untrained autoregressive layer is the factorial one.
-    within_layer = jnp.zeros((units, units), logits.bias.dtype)
-    return AutoregressiveBernoulli(logits=logits, within=within_layer, units=units)
+    return AutoregressiveBernoulli(logits=logits, within=jnp.zeros((units, units)), units=units)
 
 
 def _per_layer(latent_bias: float | Sequence[float], layers: int) -> tuple[float, ...]:
@@ -216,11 +198,15 @@ def _visible_bias(mean: Float[Array, " visible"], *, documents: bool) -> Float[A
 
 def _sizes(visible: Any, hidden: Any) -> tuple[int, ...]:
     """All layer sizes, the data's first."""
-    if isinstance(hidden, int | np.integer):
-        raise UsageError(f"`hidden` lists the sizes of layers, from the data up: write ({hidden},), not {hidden}.")
-    sizes = _whole_numbers([visible, *hidden], "Layer sizes")
+    sizes = _whole_numbers([visible, *_listed("hidden", hidden)], "Layer sizes")
     if len(sizes) < 2:
         raise UsageError("A model needs at least one hidden layer; give its size, such as (200,).")
+    return sizes
+
+
+def _listed(name: str, sizes: Any) -> Any:
+    if isinstance(sizes, int | np.integer):
+        raise UsageError(f"`{name}` lists the sizes of layers, from the data up: write ({sizes},), not {sizes}.")
     return sizes
 
 

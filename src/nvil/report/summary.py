@@ -15,7 +15,7 @@ from nvil.contracts import Pair
 from nvil.diagnostics import has_binary_layers, unit_kl
 from nvil.errors import UsageError
 from nvil.evaluation import DocumentEvaluation, Evaluation, as_float, evaluate, evaluate_documents
-from nvil.layers import Affine
+from nvil.layers import Affine, Nonlinear
 from nvil.models import chain
 from nvil.networks import BeliefNetwork, InferenceNetwork
 from nvil.random import seeded_key
@@ -246,14 +246,26 @@ class Summary:
 
     @cached_property
     def weights(self) -> Float[np.ndarray, "units visible"] | None:
-        """The generative weights of the first layer's units, those that carry most first; None for other models."""
+        """`_down`, the units that carry most first."""
         return None if self._down is None else self._down[self.unit_order]
 
-    @property
+    @cached_property
     def _down(self) -> Float[np.ndarray, "units visible"] | None:
+        """What each unit of the first layer adds to the visible logits when it is on; None for other models.
+
+        Those are its generative weights, or, where layers between make them a nonlinear function of the latents, the
+        difference that it makes with all other units at their mean in samples.
+        """
         model = None if self.pair is None else self.pair.model
         logits = getattr(model.layers[0], "logits", None) if isinstance(model, BeliefNetwork) else None
-        return np.asarray(logits.weights, float) if isinstance(logits, Affine) else None
+        if isinstance(logits, Affine):
+            return np.asarray(logits.weights, float)
+        if not isinstance(logits, Nonlinear):
+            return None
+        usual = apply.sample(self.pair, 500, means=False).h[0].mean(axis=0)
+        same = np.eye(len(usual)) == 1
+        on, off = np.where(same, 1, usual), np.where(same, 0, usual)
+        return np.asarray(logits(as_float(on)) - logits(as_float(off)), float)
 
     @cached_property
     def unit_order(self) -> np.ndarray:

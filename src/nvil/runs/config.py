@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MODELS = ("sbn", "fdarn", "darn")
 WITHIN = ("factorial", "autoregressive")
+ACTIVATIONS = ("tanh", "relu")
 ESTIMATORS = (
     "nvil",
     "wake-sleep",
@@ -86,6 +87,13 @@ class Config:
     inference: str = option(
         "factorial", "model", "Within its layers, the inference network is factorial or autoregressive."
     )
+    between: tuple[int, ...] = option(
+        (),
+        "model",
+        "Units of deterministic layers between any two stochastic ones, in both networks, from the data up, such as "
+        "200 200: they make the conditionals nonlinear. By default none, as in the paper.",
+    )
+    activation: str = option("tanh", "model", "Of the layers between: tanh or relu.")
     latent_bias: tuple[float, ...] = option(
         (-2.0,),
         "model",
@@ -215,6 +223,7 @@ class Config:
         choose("estimator", self.estimator, ESTIMATORS)
         choose("optimiser", self.optimiser, OPTIMISERS)
         choose("inference network", self.inference, WITHIN)
+        choose("activation", self.activation, ACTIVATIONS)
         choose("schedule", self.schedule, SCHEDULES)
         choose("order", self.order, ("paper", "strict"))
         choose("baseline", self.baseline, BASELINES)
@@ -257,11 +266,17 @@ class Config:
                 raise UsageError(f"`{name}` must be at most {LARGEST}, got {value}.")
         if not self.hidden:
             raise UsageError("`hidden` needs the size of at least one layer.")
-        if len(self.hidden) > MOST_LAYERS:
-            raise UsageError(f"`hidden` has {len(self.hidden)} layers; more than {MOST_LAYERS} are not supported.")
-        for size in self.hidden:
-            if not 1 <= size <= LARGEST:
-                raise UsageError(f"The sizes of `hidden` layers must be at least 1 and at most {LARGEST}, got {size}.")
+        for name in ("hidden", "between"):
+            sizes = getattr(self, name)
+            if len(sizes) > MOST_LAYERS:
+                raise UsageError(f"`{name}` has {len(sizes)} layers; more than {MOST_LAYERS} are not supported.")
+            for size in sizes:
+                if not 1 <= size <= LARGEST:
+                    raise UsageError(
+                        f"The sizes of `{name}` layers must be at least 1 and at most {LARGEST}, got {size}."
+                    )
+        if self.activation != Config.activation and not self.between:
+            raise UsageError("`activation` is for deterministic layers; give their sizes with `between`.")
         if len(self.latent_bias) not in (1, len(self.hidden)):
             raise UsageError(
                 f"`latent_bias` must be one number, or one per layer ({len(self.hidden)}), got {len(self.latent_bias)}."
@@ -324,6 +339,8 @@ class Config:
             visible,
             self.hidden,
             inference=self.inference,
+            between=self.between,
+            activation=self.activation,
             lengths=lengths,
             mean=mean,
             latent_bias=self.latent_bias,
