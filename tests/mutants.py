@@ -150,6 +150,20 @@ MUTANTS = (
         "context = layer(context)",
         named("layers", "a_nonlinear_map_goes_through_its_layers"),
     ),
+    Mutant(
+        "a categorical variable sees itself",
+        "layers.py",
+        "jnp.where(variable[:, None] < variable, self.within, 0)",
+        "jnp.where(variable[:, None] <= variable, self.within, 0)",
+        named("layers", "a_category_depends_only_on_the_variables_before"),
+    ),
+    Mutant(
+        "one draw for all variables of a categorical layer",
+        "layers.py",
+        "uniform(key, logits.shape[:-1])).reshape(*logits.shape[:-2], self.units)",
+        "uniform(key, (*logits.shape[:-2], 1)) + 0 * logits[..., 0]).reshape(*logits.shape[:-2], self.units)",
+        named("layers", "a_categorical_layer_samples_its_distribution"),
+    ),
     # networks
     Mutant(
         "Q samples every layer with one key",

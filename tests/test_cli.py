@@ -409,6 +409,12 @@ NONSENSE = {
     ("--patience", "0"): "--patience must be at least 1, got 0.",
     ("--between", "5", "0"): "The sizes of --between layers must be at least 1 and at most 2147483647, got 0.",
     ("--activation", "relu"): "--activation is for deterministic layers; give their sizes with --between.",
+    ("--latents", "200"): "--latents says what the latents are, such as bernoulli; 200 is for --hidden.",
+    ("--latents", "categorial"): "Unknown kind of latents 'categorial'; did you mean 'categorical'?",
+    ("--latents", "bernoulli", "bernoulli", "categorical"): "--latents must be one word, or one per layer (2), got 3.",
+    ("--categories", "5"): "--categories is for --latents categorical.",
+    ("--latents", "categorical", "--categories", "1"): "--categories must be at least 2, got 1.",
+    ("--latents", "categorical", "--estimator", "arm"): "ARM needs an inference network of factorial Bernoulli layers",
     ("--between", "5", "--activation", "relus"): "Unknown activation 'relus'; did you mean 'relu'?",
 }
 

@@ -24,6 +24,7 @@ MODELS = {
     "sbn of documents": (nvil.sbn, {"lengths": (2,)}),
     "fdarn of documents": (nvil.fdarn, {"lengths": (2,)}),
     "sbn with layers between": (nvil.sbn, {"between": (2, 3)}),
+    "fdarn of categories": (nvil.fdarn, {"latents": "categorical", "categories": 3}),
 }
 HIDDEN = {"one layer": (2,), "two layers": (2, 1)}
 

@@ -89,6 +89,24 @@ def test_unit_kl_is_of_one_sample_for_every_case(float64):
         assert np.all(got >= 0)
 
 
+def test_kl_of_categories_by_enumeration(float64):
+    """Of one layer the divergences of the variables add up to the layer's term in the bound, case by case."""
+    pair = randomised(nvil.sbn(VISIBLE, (2,), latents="categorical", categories=3), seed=3)
+    x, latents = random_cases(4), pair.inference.support()
+
+    @eqx.filter_jit
+    def found(pair):
+        log_q = exact.inference_log_prob(pair.inference, x, latents)
+        log_p = pair.model.layers[1].log_prob(jnp.asarray(latents[0]), jnp.zeros((9, 0)))
+        return diagnostics.unit_kl_given(pair, x, pair.inference.sample(jax.random.key(0), x))[0], jnp.sum(
+            jnp.exp(log_q) * (log_q - log_p), axis=1
+        )
+
+    units, terms = found(pair)
+    assert units.shape == (4, 2)
+    np.testing.assert_allclose(jnp.sum(units, axis=1), terms, rtol=1e-10)
+
+
 class Fixed:
     """Networks whose log-probabilities are the first columns of the data: the signal is 1, 3 for the two cases."""
 
@@ -183,7 +201,7 @@ def test_other_estimators_and_networks(state):
     assert found.signal_variance is None
     assert set(found.gradient_snr) == {"model", "inference"}
     assert len(found.kl) == 2
-    assert not diagnostics.has_binary_layers(nvil.Pair(Fixed(), Fixed()))
+    assert not diagnostics.has_known_layers(nvil.Pair(Fixed(), Fixed()))
     assert nvil.estimators.reinforce().signal_names() == ("raw",)
 
 

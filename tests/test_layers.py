@@ -11,7 +11,15 @@ import scipy.stats
 import nvil
 from helpers import randomised
 from nvil import exact
-from nvil.layers import AutoregressiveBernoulli, Multinomial, affine, nonlinear, sample_in_blocks
+from nvil.layers import (
+    AutoregressiveBernoulli,
+    AutoregressiveCategorical,
+    Categorical,
+    Multinomial,
+    affine,
+    nonlinear,
+    sample_in_blocks,
+)
 from nvil.rows import as_rows
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -60,6 +68,49 @@ def test_a_unit_depends_only_on_those_before_it():
     assert np.all(jacobian[np.tril_indices(6, -1)] != 0)
     gradient = jax.jit(jax.grad(lambda layer: layer.log_prob(jnp.ones(6), jnp.ones(2))))(layer)
     np.testing.assert_array_equal(np.tril(gradient.within), 0)
+
+
+def categorical(variables, categories, *, autoregressive, seed=0):
+    units = variables * categories
+    logits = affine(jax.random.key(0), 2, units)
+    if not autoregressive:
+        return randomised(Categorical(logits, units, categories), seed)
+    return randomised(AutoregressiveCategorical(logits, units, categories, jnp.zeros((units, units))), seed)
+
+
+@pytest.mark.parametrize("autoregressive", [False, True])
+def test_a_categorical_layer_samples_its_distribution(autoregressive):
+    """One-hot, and each of the nine states as often as it should be: a chi-square test at `LEVEL`."""
+    layer, cases = categorical(2, 3, autoregressive=autoregressive), 20_000
+    context = np.broadcast_to([0.3, -0.8], (cases, 2))
+    states = layer.support()
+
+    @eqx.filter_jit
+    def found(layer, context):
+        log_prob = layer.log_prob(jnp.asarray(states), context[: len(states)])
+        return layer.sample(jax.random.key(0), context), jnp.exp(log_prob), layer.mean(context[:1])[0]
+
+    draws, probability, mean = map(np.asarray, found(layer, jax.device_put(context)))
+    np.testing.assert_allclose(probability.sum(), 1, rtol=1e-12)
+    np.testing.assert_array_equal(draws.reshape(cases, 2, 3).sum(axis=-1), 1)
+    observed = np.bincount((draws @ [0, 3, 6, 0, 1, 2]).astype(int), minlength=9)
+    assert scipy.stats.chisquare(observed, probability * cases).pvalue > LEVEL
+    assert np.all(np.abs(mean - probability @ states) < (5 * 0.5 / np.sqrt(64) if autoregressive else 1e-12))
+
+
+def test_a_category_depends_only_on_the_variables_before():
+    layer = categorical(3, 2, autoregressive=True)
+    jacobian = jax.jit(jax.jacobian(lambda value: layer.log_rates(value, jnp.ones(2)).reshape(6)))(np.full(6, 0.5))
+    variable = np.arange(6) // 2
+    np.testing.assert_array_equal(np.asarray(jacobian != 0), variable[:, None] > variable)
+
+
+def test_a_categorical_layer_of_data_takes_one_hot_rows_only():
+    layer = categorical(2, 3, autoregressive=False)
+    layer.check(as_rows(layer.support()))
+    wrong = np.array([[1, 0, 0, 0, 0, 1], [1, 0, 0, 1, 0, 1]])
+    with pytest.raises(nvil.UsageError, match=r"Case 1 \(from 0\) holds 1, where a single 1 among every 3 columns"):
+        layer.check(as_rows(wrong))
 
 
 def test_an_autoregressive_layer_samples_its_distribution():

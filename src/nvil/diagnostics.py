@@ -14,13 +14,14 @@ import optax
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Latents, Pair, Parameters, TrainState, trained
-from nvil.layers import AutoregressiveBernoulli, Bernoulli, softplus
+from nvil.layers import AutoregressiveBernoulli, Bernoulli, Categorical, Layer, softplus
 from nvil.networks import BeliefNetwork, InferenceNetwork
 from nvil.rows import Rows
 
 MINIBATCHES = 8
 IN_USE = 0.01
 """Nats of KL divergence from which a unit counts as used."""
+BINARY = Bernoulli | AutoregressiveBernoulli
 _APART = np.uint32(2**32 - 1)
 """No update has this number: the key made with it is apart from all that training uses."""
 
@@ -36,7 +37,7 @@ class Diagnostics(NamedTuple):
     - `kl`: the terms E[log Q(h^i | h^(i-1)) - log P(h^i | h^(i+1))] that the bound pays for every layer, in nats.
     - `units_in_use`: the share of every layer's units with a `unit_kl` above `IN_USE`.
 
-    The last two are None for networks that are not chains of our binary layers.
+    The last two are None for networks that are not chains of our layers.
     """
 
     signal_variance: dict[str, list[float]] | None
@@ -74,10 +75,10 @@ def signal_to_noise(square_of_mean: float, mean_square: float, draws: int) -> fl
 
 
 def unit_kl(pair: Pair, x: Float[Array, "cases visible"], key: Key[Array, ""]) -> tuple[Float[Array, " _"], ...]:
-    """For every layer of latents, the KL divergence of each unit of Q from that of P in nats, a mean over the cases.
+    """For every layer of latents, the KL divergence of each variable of Q from that of P in nats, a mean over the cases.
 
-    It is that of two Bernoulli variables, in closed form, given what each is conditioned on in a sample h ~ Q(h | x):
-    for autoregressive layers, the units before it too. For the deepest layer the sum over units is then an unbiased
+    It is in closed form, given what each is conditioned on in a sample h ~ Q(h | x): for autoregressive layers, the
+    units before it too. For the deepest layer the sum over units is then an unbiased
     estimate of its KL term in the bound. For a layer below, P sees a sample h^(i+1) that was made from h^i: the
     divergence shows whether a unit is used, but the sum is not the layer's term in the bound (`Diagnostics.kl` is).
     """
@@ -91,9 +92,18 @@ def unit_kl_given(pair: Pair, x: Array, h: Latents) -> list[Float[Array, "cases 
     for q, p, value, below, context in zip(
         pair.inference.layers, pair.model.layers[1:], h, pair.inference.contexts(x, h), above, strict=True
     ):
-        a, b = q.conditional_logits(value, below), p.conditional_logits(value, context)
-        divergences.append(jax.nn.sigmoid(a) * (a - b) - softplus(a) + softplus(b))
+        divergences.append(_divergence(q, p, value, below, context))
     return divergences
+
+
+def _divergence(q: Layer, p: Layer, value: Array, below: Array, context: Array) -> Float[Array, "cases _"]:
+    if isinstance(q, Categorical) and isinstance(p, Categorical):
+        a, b = q.log_rates(value, below), p.log_rates(value, context)
+        return jnp.sum(jnp.exp(a) * (a - b), axis=-1)
+    assert isinstance(q, BINARY)
+    assert isinstance(p, BINARY)
+    a, b = q.conditional_logits(value, below), p.conditional_logits(value, context)
+    return jax.nn.sigmoid(a) * (a - b) - softplus(a) + softplus(b)
 
 
 def layer_kl(pair: Pair, x: Array, h: Latents) -> Float[Array, " layers"]:
@@ -103,14 +113,12 @@ def layer_kl(pair: Pair, x: Array, h: Latents) -> Float[Array, " layers"]:
     return sampled.at[-1].set(deepest)
 
 
-def has_binary_layers(pair: Pair) -> bool:
-    """Whether `pair` is made of chains of our binary layers, of which `unit_kl` can be had."""
-    return (
-        isinstance(pair.model, BeliefNetwork)
-        and isinstance(pair.inference, InferenceNetwork)
-        and all(isinstance(p, Bernoulli | AutoregressiveBernoulli) for p in pair.model.layers[1:])
-        and all(isinstance(q, Bernoulli | AutoregressiveBernoulli) for q in pair.inference.layers)
-    )
+def has_known_layers(pair: Pair) -> bool:
+    """Whether `pair` is made of chains of our layers of latents, of which `unit_kl` can be had."""
+    if not (isinstance(pair.model, BeliefNetwork) and isinstance(pair.inference, InferenceNetwork)):
+        return False
+    each = list(zip(pair.inference.layers, pair.model.layers[1:], strict=True))
+    return all(any(isinstance(q, kind) and isinstance(p, kind) for kind in (BINARY, Categorical)) for q, p in each)
 
 
 @eqx.filter_jit
@@ -125,7 +133,7 @@ def _measure(estimator: Estimator, batch_size: int, state: TrainState, rows: Row
         gradients, _, _ = estimator.gradients_from(draws, state.params, x, state.estimator)
         variances = estimator.signal_variances(draws, state.params, x, state.estimator)
         divergences = None
-        if has_binary_layers(pair):
+        if has_known_layers(pair):
             h = pair.inference.sample(latent_key, x)
             divergences = layer_kl(pair, x, h), [jnp.mean(units, axis=0) for units in unit_kl_given(pair, x, h)]
         return trained(gradients), (_squares(gradients), variances, divergences)

@@ -26,3 +26,16 @@ COUNTS = Domain(
     # those that single precision holds exactly
     lambda values: (values >= 0) & (values < 2**24) & (values == np.round(values)),
 )
+
+
+def one_hot(categories: int) -> Domain:
+    """Groups of `categories` columns, each with a single 1."""
+
+    def allows(values: np.ndarray) -> Bool[np.ndarray, "*_"]:
+        if values.shape[-1] % categories:  # not whole rows
+            return np.zeros(values.shape, bool)
+        groups = values.reshape(*values.shape[:-1], -1, categories)
+        fits = (np.sum(groups == 1, axis=-1) == 1) & (np.sum(groups != 0, axis=-1) == 1)
+        return np.broadcast_to(fits[..., None], groups.shape).reshape(values.shape)
+
+    return Domain(f"a single 1 among every {categories} columns, and 0 elsewhere,", allows)

@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Pair, bound_of_one_sample
+from nvil.domains import COUNTS
 from nvil.errors import UsageError
-from nvil.layers import AutoregressiveBernoulli, Bernoulli
+from nvil.layers import Layer
 from nvil.random import seeded_key
 from nvil.rows import as_rows, dense_blocks, explained
 
@@ -74,7 +75,7 @@ def evaluate_documents(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) 
 def word_counts(pair: Pair, x: Any) -> Float[np.ndarray, " cases"]:
     """How many words each document has, for the perplexity of a model of documents."""
     visible = getattr(pair.model, "layers", (None,))[0]
-    if isinstance(visible, Bernoulli | AutoregressiveBernoulli):
+    if isinstance(visible, Layer) and visible.domain != COUNTS:
         raise UsageError(
             "This model explains whether a word is there, not how often, so it has no perplexity; build a document "
             "model with nvil.document_model, or sbn(..., lengths=...)."

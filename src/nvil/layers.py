@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from nvil.domains import BINARY, COUNTS, NUMBERS, Domain
+from nvil.domains import BINARY, COUNTS, NUMBERS, Domain, one_hot
 from nvil.errors import UsageError
 from nvil.random import uniform
 from nvil.rows import Source
@@ -190,11 +190,7 @@ class AutoregressiveBernoulli(Layer):
 
     def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
         """E[value | context], *estimated*: the average of P(v_j = 1 | v_1..j-1, context) over 64 fixed samples of v."""
-
-        def conditional(key: Key[Array, ""]) -> Float[Array, "*batch units"]:
-            return self.conditional_mean(self.sample(key, context), context)
-
-        return jnp.mean(jax.lax.map(conditional, jax.random.split(jax.random.key(0), 64)), axis=0)
+        return _sampled_mean(self, context)
 
     def support(self) -> Float[np.ndarray, "states units"]:
         return binary_vectors(self.units)
@@ -246,6 +242,106 @@ class Multinomial(Layer):
         one_hot = np.eye(self.units)
         words = itertools.product(range(self.units), repeat=self.lengths[0])
         return np.stack([one_hot[list(document)].sum(axis=0) for document in words])
+
+
+class Categorical(Layer):
+    """Independent variables, each one of K categories: one-hot, so that a value has K units for each variable.
+
+    log P(v | context) = sum_g sum_k v_gk log softmax(a_g)_k,   a = logits(context)
+    """
+
+    domain: ClassVar[Domain] = BINARY
+    logits: LogitsMap
+    units: int = eqx.field(static=True)
+    categories: int = eqx.field(static=True)
+
+    def sample(self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+        logits = self.by_variable(self.logits(context))
+        return self._chosen(logits, uniform(key, logits.shape[:-1])).reshape(*logits.shape[:-2], self.units)
+
+    def log_prob(
+        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
+    ) -> Float[Array, "*batch"]:
+        log_rate = self.log_rates(value, context)
+        return jnp.sum(self.by_variable(value) * log_rate, axis=(-2, -1))
+
+    def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+        logits = self.logits(context)
+        return jax.nn.softmax(self.by_variable(logits)).reshape(logits.shape)
+
+    def log_rates(
+        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
+    ) -> Float[Array, "*batch variables categories"]:
+        """The log-probability of every category of every variable, given the context and the variables before it."""
+        return jax.nn.log_softmax(self.by_variable(self.logits(context)))
+
+    def by_variable(self, value: Float[Array, "*batch units"]) -> Float[Array, "*batch variables categories"]:
+        return value.reshape(*value.shape[:-1], self.units // self.categories, self.categories)
+
+    def _chosen(self, logits: Float[Array, "*batch K"], draw: Float[Array, "*batch"]) -> Float[Array, "*batch K"]:
+        """The one-hot category that a uniform number stands for."""
+        below = jnp.cumsum(jax.nn.softmax(logits), axis=-1)[..., :-1]
+        return jax.nn.one_hot(jnp.sum(draw[..., None] > below, axis=-1), self.categories, dtype=logits.dtype)
+
+    def check(self, source: Source) -> None:
+        super().check(source)
+        source.check(one_hot(self.categories))
+
+    def support(self) -> Float[np.ndarray, "states units"]:
+        one_hot = np.eye(self.categories)
+        variables = self.units // self.categories
+        states = itertools.product(range(self.categories), repeat=variables)
+        return np.stack([one_hot[list(state)].ravel() for state in states])
+
+
+class AutoregressiveCategorical(Categorical):
+    """Categorical variables, each depending on those before it.
+
+    As `AutoregressiveBernoulli`: a = logits(context) + v @ W, where W joins a variable only to those after it.
+    """
+
+    within: Float[Array, "units units"]
+
+    def sample(self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+        logits = self.logits(context)
+        size = self.categories
+        draws = uniform(key, (*logits.shape[:-1], self.units // size))
+
+        def step(j: Array, carried: tuple[Array, Array]) -> tuple[Array, Array]:
+            total, value = carried
+            own = jax.lax.dynamic_slice_in_dim(total, j * size, size, axis=-1)
+            chosen = self._chosen(own, jax.lax.dynamic_index_in_dim(draws, j, axis=-1, keepdims=False))
+            total = total + chosen @ jax.lax.dynamic_slice_in_dim(self._masked(), j * size, size)
+            return total, jax.lax.dynamic_update_slice_in_dim(value, chosen, j * size, axis=-1)
+
+        return jax.lax.fori_loop(0, self.units // size, step, (logits, jnp.zeros_like(logits)))[1]
+
+    def log_rates(
+        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
+    ) -> Float[Array, "*batch variables categories"]:
+        return jax.nn.log_softmax(self.by_variable(self.logits(context) + value @ self._masked()))
+
+    def conditional_mean(
+        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
+    ) -> Float[Array, "*batch units"]:
+        return jnp.exp(self.log_rates(value, context)).reshape(value.shape)
+
+    def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+        """E[value | context], *estimated*, as that of `AutoregressiveBernoulli`."""
+        return _sampled_mean(self, context)
+
+    def _masked(self) -> Float[Array, "units units"]:
+        variable = np.arange(self.units) // self.categories
+        return jnp.where(variable[:, None] < variable, self.within, 0)
+
+
+def _sampled_mean(layer: Layer, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+    """The average of E[value_j | value_1..j-1, context] over 64 fixed samples of the values before."""
+
+    def conditional(key: Key[Array, ""]) -> Float[Array, "*batch units"]:
+        return layer.conditional_mean(layer.sample(key, context), context)
+
+    return jnp.mean(jax.lax.map(conditional, jax.random.split(jax.random.key(0), 64)), axis=0)
 
 
 def sample_in_blocks(

@@ -3,6 +3,7 @@
 Both stream: memory grows neither with the data nor with the samples or states.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,6 +15,7 @@ from jaxtyping import Array, Float, Key
 from nvil.contracts import Pair, bound_of_one_sample, needs
 from nvil.errors import UsageError
 from nvil.evaluation import as_float, in_blocks
+from nvil.layers import Categorical, Layer
 from nvil.networks import BeliefNetwork
 from nvil.random import seeded_key
 
@@ -70,15 +72,22 @@ def case_exact(pair: Pair, x: Any) -> Float[np.ndarray, " cases"]:
     """For every case, log P(x) = log sum_h P(x, h)."""
     model = pair.model
     needs(model, "support")
-    units = sum(layer.units for layer in model.layers[1:]) if isinstance(model, BeliefNetwork) else 0
-    if units > MOST_UNITS:
+    if isinstance(model, BeliefNetwork) and math.prod(map(_states, model.layers[1:])) > 2**MOST_UNITS:
+        variables = sum(layer.units // getattr(layer, "categories", 1) for layer in model.layers[1:])
         raise UsageError(
-            f"The model has {units} latents, and the states of at most {MOST_UNITS} can be listed: "
+            f"The model has {variables} latents, and the states of at most {MOST_UNITS} binary ones can be listed: "
             'take `estimate="importance"`.'
         )
     latents = jax.tree.map(jnp.asarray, model.support())
     (values,) = in_blocks(pair, x, lambda _, rows: (_log_sum(model, rows, latents),))
     return values
+
+
+def _states(layer: Layer) -> int:
+    """How many values a layer of latents can take."""
+    if isinstance(layer, Categorical):
+        return layer.categories ** (layer.units // layer.categories)
+    return 2**layer.units
 
 
 def summary(

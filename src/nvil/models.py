@@ -16,13 +16,25 @@ from jaxtyping import Array, Float, Key
 from nvil.contracts import Constant, Pair, Unset
 from nvil.domains import COUNTS
 from nvil.errors import UsageError, choose
-from nvil.layers import ACTIVATIONS, Affine, AutoregressiveBernoulli, Bernoulli, Layer, Multinomial, Nonlinear, nonlinear
+from nvil.layers import (
+    ACTIVATIONS,
+    Affine,
+    AutoregressiveBernoulli,
+    AutoregressiveCategorical,
+    Bernoulli,
+    Categorical,
+    Layer,
+    Multinomial,
+    Nonlinear,
+    nonlinear,
+)
 from nvil.networks import BeliefNetwork, InferenceNetwork
 from nvil.random import seeded_key
 from nvil.rows import Rows, as_rows
 
 Mean = Float[Array | np.ndarray, " visible"]
 WITHIN = ("factorial", "autoregressive")
+LATENTS = ("bernoulli", "categorical")
 LATENT_BIAS = -2.0
 """Where the biases of the latents start: sparse, which won on every data set tried (results/README.md)."""
 
@@ -31,6 +43,8 @@ class Choices(TypedDict, total=False):
     """The choices that all named pairs share: keyword arguments, described at `sbn`."""
 
     inference: str
+    latents: str | Sequence[str]
+    categories: int
     between: Sequence[int]
     activation: str
     lengths: Sequence[int] | None
@@ -48,6 +62,9 @@ def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair
     - `hidden`: the number of latent variables in each layer, from the data up.
     - `inference`: "factorial" (the default), or "autoregressive" for connections within each layer of Q (Section 4.2,
       Table 2).
+    - `latents`: "bernoulli" (the default), or "categorical" for latents that are each one of several categories, one-hot;
+      for all layers, or one for each from the data up.
+    - `categories`: of every categorical latent; 10 by default.
     - `between`: the sizes of deterministic layers between any two stochastic ones, in P and in Q, from the data up,
       such as (200,); by default none, as in the paper. They make the conditionals nonlinear.
     - `activation`: theirs, "tanh" (the default) or "relu".
@@ -55,7 +72,7 @@ def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair
       are the lengths that sampled documents may have.
     - `mean`: of the training data. Q and its baselines see the input less this mean, and the visible biases start where
       the untrained model has about this mean. Without it, Q takes the mean of the data it is first trained on.
-    - `latent_bias`: where the biases of the latents start, in P and in Q; one number, or one per layer from the data
+    - `latent_bias`: where the biases of Bernoulli latents start, in P and in Q; one number, or one per layer from the data
       up; -2 by default. Below zero the latents start sparse: fewer are on at once, and a factorial Q misses less of how
       they explain each other away. The paper does not say where it starts them.
     - `seed`: of the initial weights; 0 by default.
@@ -67,6 +84,8 @@ def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair
         'x 784 <- h1 200 <- h2 200'
         >>> chain(sbn(784, (200,), between=(100,)))
         'x 784 <- tanh 100 <- h1 200'
+        >>> chain(sbn(784, (20,), latents="categorical", categories=8))
+        'x 784 <- h1 20x8'
     """
     return _pair(visible, hidden, "factorial", "factorial", **choices)
 
@@ -109,11 +128,12 @@ def document_lengths(counts: Rows) -> tuple[int, ...]:
 
 
 def chain(pair: Pair) -> str:
-    """The layer sizes of P from the data up, as `x 784 <- h1 500 <- h2 200`."""
+    """The layer sizes of P from the data up, as `x 784 <- h1 500 <- h2 200`; `h1 20x8` are 20 of 8 categories each."""
     names = ("x", *(f"h{i}" for i in range(1, len(pair.model.layers))))
     parts = []
     for name, layer in zip(names, pair.model.layers, strict=True):
-        parts.append(f"{name} {layer.units}")
+        each = getattr(layer, "categories", 1)
+        parts.append(f"{name} {layer.units // each}{f'x{each}' if each > 1 else ''}")
         if isinstance(logits := getattr(layer, "logits", None), Nonlinear):
             parts += [f"{logits.activation} {each.bias.size}" for each in reversed(logits.between)]
     return " <- ".join(parts)
@@ -126,6 +146,8 @@ def _pair(
     hidden_within: str,
     *,
     inference: str = "factorial",
+    latents: str | Sequence[str] = "bernoulli",
+    categories: int = 10,
     between: Sequence[int] = (),
     activation: str = "tanh",
     lengths: Sequence[int] | None = None,
@@ -133,9 +155,14 @@ def _pair(
     latent_bias: float | Sequence[float] = LATENT_BIAS,
     seed: int = 0,
 ) -> Pair:
-    sizes = _sizes(visible, hidden)
-    visible, *hidden = sizes
+    visible, *hidden = _sizes(visible, hidden)
     biases = _per_layer(latent_bias, len(hidden))
+    kinds = _kinds(latents, len(hidden))
+    if _whole_numbers([categories], "`categories`")[0] < 2:
+        raise UsageError(f"`categories` must be at least 2, got {categories}.")
+    # A categorical variable is as many units as it has categories.
+    hidden = [size * (categories if kind == "categorical" else 1) for size, kind in zip(hidden, kinds, strict=True)]
+    sizes = (visible, *hidden)
     choose("inference network", inference, WITHIN)
     choose("activation", activation, ACTIVATIONS)
     between = _whole_numbers(_listed("between", between), "The sizes of layers `between`")
@@ -147,23 +174,30 @@ def _pair(
     down, up = jax.random.split(seeded_key(seed, "weights"))
     down_keys, up_keys = jax.random.split(down, len(sizes)), jax.random.split(up, len(hidden))
 
-    def layer(key: Key[Array, ""], within: str, inputs: int, units: int, bias: Any, between: Sequence[int]) -> Any:
-        return _bernoulli(within, _starting_at(bias, nonlinear(key, inputs, units, between, activation)), units)
+    def logits(key: Key[Array, ""], inputs: int, units: int, bias: Any, between: Sequence[int]) -> Affine | Nonlinear:
+        return _starting_at(bias, nonlinear(key, inputs, units, between, activation))
 
-    def latents(keys: Any, within: str, inputs: Sequence[int], between: Sequence[int]) -> tuple[Layer, ...]:
-        each = zip(keys, inputs, hidden, biases, strict=True)
-        return tuple(layer(key, within, below, size, bias, between) for key, below, size, bias in each)
+    def layers(keys: Any, within: str, inputs: Sequence[int], between: Sequence[int]) -> tuple[Layer, ...]:
+        return tuple(
+            _categorical(within, logits(key, below, size, 0.0, between), size, categories)
+            if kind == "categorical"
+            else _bernoulli(within, logits(key, below, size, bias, between), size)
+            for key, below, size, kind, bias in zip(keys, inputs, hidden, kinds, biases, strict=True)
+        )
 
     down_between = between[::-1]  # listed from the data up, and P goes down
     start = 0.0 if mean is None else _visible_bias(center, documents=lengths is not None)
-    data = layer(down_keys[0], visible_within, sizes[1], visible, start, down_between)
-    if lengths is not None:
-        data = Multinomial(logits=data.logits, units=visible, lengths=_lengths(lengths))
+    visible_logits = logits(down_keys[0], sizes[1], visible, start, down_between)
+    data = (
+        _bernoulli(visible_within, visible_logits, visible)
+        if lengths is None
+        else Multinomial(logits=visible_logits, units=visible, lengths=_lengths(lengths))
+    )
     above = (*sizes[2:], 0)  # the prior's context is empty
     known = Unset if mean is None else Constant
     return Pair(
-        BeliefNetwork((data, *latents(down_keys[1:], hidden_within, above, down_between))),
-        InferenceNetwork(latents(up_keys, inference, sizes[:-1], between), known(center)),
+        BeliefNetwork((data, *layers(down_keys[1:], hidden_within, above, down_between))),
+        InferenceNetwork(layers(up_keys, inference, sizes[:-1], between), known(center)),
     )
 
 
@@ -177,6 +211,22 @@ def _bernoulli(within: str, logits: Affine | Nonlinear, units: int) -> Bernoulli
         return Bernoulli(logits=logits, units=units)
     # Connections within a layer start at zero: an untrained autoregressive layer is the factorial one.
     return AutoregressiveBernoulli(logits=logits, within=jnp.zeros((units, units)), units=units)
+
+
+def _categorical(within: str, logits: Affine | Nonlinear, units: int, categories: int) -> Categorical:
+    if within == "factorial":
+        return Categorical(logits=logits, units=units, categories=categories)
+    start = jnp.zeros((units, units))
+    return AutoregressiveCategorical(logits=logits, units=units, categories=categories, within=start)
+
+
+def _kinds(latents: str | Sequence[str], layers: int) -> tuple[str, ...]:
+    kinds = (latents,) if isinstance(latents, str) else tuple(latents)
+    for kind in kinds:
+        choose("kind of latents", kind, LATENTS)
+    if len(kinds) not in (1, layers):
+        raise UsageError(f"`latents` must be one kind, or one per layer ({layers}), got {len(kinds)}.")
+    return kinds * (layers if len(kinds) == 1 else 1)
 
 
 def _per_layer(latent_bias: float | Sequence[float], layers: int) -> tuple[float, ...]:

@@ -389,7 +389,8 @@ def sample(run: Positional[Path], count: int = 100, out: Path = Path("samples.pn
     """Draw samples from a trained model.
 
     A .png shows, for every sample, the probability of each pixel given the sampled latents. A .npz holds the samples
-    `x`, their means given the latents `mean`, and the latents `h1`, `h2`, ...; for documents, in place of `x` and
+    `x`, their means given the latents `mean`, and the latents `h1`, `h2`, ... (categorical ones as the numbers of their
+    categories); for documents, in place of `x` and
     `mean`, the counts as a sparse matrix for `scipy.sparse.load_npz`. A .txt, for documents, has one per line, as its
     words with their counts.
 
@@ -425,7 +426,8 @@ def write_samples(run: "Run", count: int, out: Path, seed: int = 0) -> None:
         raise UsageError(f"The cases of {run.folder} are not pictures; write samples to an .npz file instead.")
     x, mean, h = nvil.sample(run.load_best(), count, seed=seed)
     if out.suffix == ".npz":
-        latents = {f"h{i}": np.asarray(values, np.uint8) for i, values in enumerate(h, 1)}
+        layers = run.like().inference.layers
+        latents = {f"h{i}": most_likely(*each) for i, each in enumerate(zip(layers, h, strict=True), 1)}
         cases = sparse_parts(x) if run.documents else {"x": np.asarray(x, np.uint8), "mean": mean}
         save_arrays(out, {**cases, **latents})
     elif out.suffix == ".txt":
@@ -449,15 +451,17 @@ def encode(
 ) -> None:
     """Encode cases with the inference network.
 
-    Writes `h1`, `h2`, ...: the probability that each latent is on, a row for every case. For layers above the first,
-    and for autoregressive layers, it is an average over samples of what they depend on.
+    Writes `h1`, `h2`, ...: the probability that each latent is on, a row for every case; of categorical latents that of
+    each category, so that `h1` has the shape (cases, latents, categories). For layers above the first, and for
+    autoregressive layers, it is an average over samples of what they depend on.
 
     Args:
         run: The run's folder.
         data: A file of cases.
         out: A .npz file.
         samples: To average over; 1 is exact for the first layer of a factorial inference network.
-        binary: Round to binary codes instead (on where the probability is at least one half).
+        binary: Round to binary codes instead (on where the probability is at least one half); of categorical latents,
+            the number of the likeliest category, from 0.
         seed: Of these samples.
         binarize: How grey levels become binary: threshold or stochastic; by default as in training.
         threshold: On from this value up; by default as in training.
@@ -477,10 +481,9 @@ def encode(
     pair = opened.load_best()
     cases = cases_of(opened, data, binarize=binarize, threshold=threshold, white=white, drop_columns=drop_columns)
     output_file(out, (".npz",))
-    codes = nvil.encode(pair, cases, samples=samples, seed=seed)
-    if binary:
-        codes = tuple((values >= 0.5).astype(np.uint8) for values in codes)
-    save_arrays(out, {f"h{i}": values for i, values in enumerate(codes, 1)})
+    codes = zip(pair.inference.layers, nvil.encode(pair, cases, samples=samples, seed=seed), strict=True)
+    read = most_likely if binary else by_latent
+    save_arrays(out, {f"h{i}": read(layer, values) for i, (layer, values) in enumerate(codes, 1)})
     print(out)
 
 
@@ -745,6 +748,20 @@ def cases_of(run: "Run", path: Path, **how: Any) -> "Cases":
     return load_cases(path, choices, visible=run.facts.visible, kind=kind, vocabulary=run.vocabulary)
 
 
+def by_latent(layer: Any, values: Any) -> Any:
+    """Values with an axis for the categories, where a layer's latents are categorical."""
+    return values.reshape(len(values), -1, layer.categories) if hasattr(layer, "categories") else values
+
+
+def most_likely(layer: Any, values: Any) -> Any:
+    """Whether each latent is on, or the number of its category: as bytes, or more where 256 are too few."""
+    import numpy as np
+
+    if not hasattr(layer, "categories"):
+        return (values >= 0.5).astype(np.uint8)
+    return by_latent(layer, values).argmax(axis=-1).astype(np.min_scalar_type(layer.categories - 1))
+
+
 def sparse_parts(counts: Any) -> dict[str, Any]:
     """Word counts as `scipy.sparse.save_npz` lays them out, so that `load_npz` reads them."""
     import numpy as np
@@ -772,7 +789,6 @@ OTHER_TOOLS = {
     "hidden_size": "hidden",
     "input": "data",
     "iterations": "updates",
-    "latents": "hidden",
     "layers": "hidden",
     "log_every": "report_every",
     "lr": "learning_rate",

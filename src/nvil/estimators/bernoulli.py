@@ -27,7 +27,8 @@ def check_bernoulli(name: str, pair: Pair) -> None:
     if not (fits and all(type(layer) is Bernoulli for layer in pair.inference.layers)):
         raise UsageError(
             f"{name} needs an inference network of factorial Bernoulli layers, which this pair does not have: take "
-            '`inference="factorial"`, or an estimator for any layers, such as nvil, rloo or vimco.'
+            '`inference="factorial"` and `latents="bernoulli"`, or an estimator for any layers, such as nvil, rloo or '
+            "vimco."
         )
 
 

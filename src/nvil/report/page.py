@@ -24,6 +24,7 @@ from nvil.report import figures
 from nvil.report.pictures import grid, png
 from nvil.report.summary import Summary, printable
 from nvil.runs import storage
+from nvil.runs.config import Config
 from nvil.runs.run import Run, made_with
 
 MODEL_NAMES = {"sbn": "SBN", "fdarn": "fDARN", "darn": "DARN"}
@@ -220,6 +221,7 @@ def _description(summary: Summary) -> Part:
         schedule = "" if config.schedule == "constant" else f", {config.schedule} to {config.final_rate:g}"
         rows += [
             ("Inference network", f"{config.inference} within its layers"),
+            *([("Latents", ", ".join(config.latents))] if config.latents != Config.latents else []),
             ("Estimator", f"{_estimator_name(run)}, {samples} of the latents per case{left_out}"),
             *([("Objective", f"the bound of {samples}, of minibatches and in validation")] if many else []),
             ("Optimiser", f"{config.optimiser}, batch size {config.batch_size}, seed {config.seed}"),
@@ -346,17 +348,19 @@ def _latents(summary: Summary) -> Part | None:
     if weights is None:
         return None
     order = "those that carry most first" if summary.unit_kl is not None else "those with the largest weights first"
+    each = summary.categories
+    what, of_h1 = ("latent unit", "units of h1") if each == 1 else ("category of a latent", "categories of h1")
     if summary.run.documents:
         rows = []
         for unit, row in zip(summary.unit_order[:30], weights[:30], strict=True):
-            kl = "" if summary.unit_kl is None else f"{summary.unit_kl[0][unit]:.2f}"
+            kl = "" if summary.unit_kl is None else f"{summary.unit_kl[0][unit // each]:.2f}"
             share = summary.usual * np.exp(row - row.max())
             share /= share.sum()
             ordered = [summary.vocabulary[i] for i in summary.raised_order(share)]
-            rows.append([f"{unit}", kl, " ".join(ordered[:8]), " ".join(ordered[:-6:-1])])
+            rows.append([f"{unit}" if each == 1 else f"{unit // each}: {unit % each}", kl, " ".join(ordered[:8]), " ".join(ordered[:-6:-1])])
         caption = (
-            "Each row is a latent unit and the words whose share changes most when it is on, all else as usual: read a "
-            f"row as a topic ({len(rows)} of {len(weights)} units of h1, {order}; shares are compared by their square "
+            f"Each row is a {what} and the words whose share changes most when it is on, all else as usual: read a "
+            f"row as a topic ({len(rows)} of {len(weights)} {of_h1}, {order}; shares are compared by their square "
             "roots, so that rare words count too)."
         )
         header = ["Unit", "Nats", "Words it makes more likely", "Less likely"]
@@ -365,14 +369,14 @@ def _latents(summary: Summary) -> Part | None:
         shown = figures.weight_pictures(summary)
         assert shown is not None
         caption = (
-            "Each picture is a latent unit: when it is on, dark pixels become more likely and light ones less, and mid "
-            f"grey ones stay ({len(shown)} of {len(weights)} units of h1, {order}, each on a scale of its own; pixels "
+            f"Each picture is a {what}: when it is on, dark pixels become more likely and light ones less, and mid "
+            f"grey ones stay ({len(shown)} of {len(weights)} {of_h1}, {order}, each on a scale of its own; pixels "
             "that hardly ever change in the data are left grey)."
         )
         return Part(_picture(shown, summary.run.facts.image, f"Weights of {len(shown)} units in a grid."), caption)
     alt = f"Weights of {min(figures.ROWS, len(weights))} latent units to {summary.run.facts.visible} variables."
     caption = (
-        f"Each row is a latent unit of h1, {order}: when it is on, dark columns of the data become more likely and "
+        f"Each row is a {what} of h1, {order}: when it is on, dark columns of the data become more likely and "
         "light ones less."
     )
     return Part(_svg(lambda axes: figures.weights(summary, axes), alt, (4.4, 3.0)), caption)

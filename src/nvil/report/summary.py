@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from nvil import apply, data
 from nvil.contracts import Pair
-from nvil.diagnostics import has_binary_layers, unit_kl
+from nvil.diagnostics import has_known_layers, unit_kl
 from nvil.errors import UsageError
 from nvil.evaluation import DocumentEvaluation, Evaluation, as_float, evaluate, evaluate_documents
 from nvil.layers import Affine, Nonlinear
@@ -239,7 +239,7 @@ class Summary:
     @cached_property
     def unit_kl(self) -> tuple[Float[np.ndarray, " units"], ...] | None:
         """How many nats each latent unit carries about a case, layer by layer."""
-        if self.pair is None or self.cases is None or not has_binary_layers(self.pair):
+        if self.pair is None or self.cases is None or not has_known_layers(self.pair):
             return None
         kl = eqx.filter_jit(unit_kl)(self.pair, as_float(self.cases), seeded_key(0, "units"))
         return tuple(np.asarray(layer, float) for layer in kl)
@@ -253,25 +253,38 @@ class Summary:
     def _down(self) -> Float[np.ndarray, "units visible"] | None:
         """What each unit of the first layer adds to the visible logits when it is on; None for other models.
 
-        Those are its generative weights, or, where layers between make them a nonlinear function of the latents, the
-        difference that it makes with all other units at their mean in samples.
+        Those are the generative weights of a Bernoulli unit; for a category, what it adds to the usual mix of its
+        latent. Where layers between make the logits a nonlinear function of the latents, it is the difference that the
+        unit makes with all other latents at their mean in samples.
         """
         model = None if self.pair is None else self.pair.model
         logits = getattr(model.layers[0], "logits", None) if isinstance(model, BeliefNetwork) else None
-        if isinstance(logits, Affine):
+        if isinstance(logits, Affine) and self.categories == 1:
             return np.asarray(logits.weights, float)
-        if not isinstance(logits, Nonlinear):
+        if not isinstance(logits, Affine | Nonlinear):
             return None
+        assert self.pair is not None
         usual = apply.sample(self.pair, 500, means=False).h[0].mean(axis=0)
-        same = np.eye(len(usual)) == 1
-        on, off = np.where(same, 1, usual), np.where(same, 0, usual)
+        latent = np.arange(len(usual)) // self.categories
+        own = latent[:, None] == latent
+        on, off = np.where(own, np.eye(len(usual)), usual), np.where(own & (self.categories == 1), 0, usual)
         return np.asarray(logits(as_float(on)) - logits(as_float(off)), float)
+
+    @property
+    def categories(self) -> int:
+        """Units per latent of the first layer: 1, or the categories of a categorical one."""
+        model = None if self.pair is None else self.pair.model
+        return getattr(model.layers[1], "categories", 1) if isinstance(model, BeliefNetwork) else 1
 
     @cached_property
     def unit_order(self) -> np.ndarray:
-        """The units of the first layer, those that carry most nats first; without data, those with largest weights."""
+        """The units of the first layer, those that carry most nats first; without data, those with largest weights.
+
+        The categories of a latent stay together.
+        """
         if self.unit_kl is not None:
-            return np.argsort(-self.unit_kl[0], kind="stable")
+            latents = np.argsort(-self.unit_kl[0], kind="stable")
+            return (latents[:, None] * self.categories + np.arange(self.categories)).ravel()
         assert self._down is not None
         return np.argsort(-np.linalg.norm(self._down, axis=1), kind="stable")
 

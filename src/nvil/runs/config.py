@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MODELS = ("sbn", "fdarn", "darn")
 WITHIN = ("factorial", "autoregressive")
+LATENTS = ("bernoulli", "categorical")
 ACTIVATIONS = ("tanh", "relu")
 ESTIMATORS = (
     "nvil",
@@ -87,6 +88,13 @@ class Config:
     inference: str = option(
         "factorial", "model", "Within its layers, the inference network is factorial or autoregressive."
     )
+    latents: tuple[str, ...] = option(
+        ("bernoulli",),
+        "model",
+        "What the latents are: bernoulli (on or off) or categorical (each one of several categories, one-hot); one "
+        "word, or one per layer.",
+    )
+    categories: int = option(10, "model", "Of each categorical latent; --hidden counts the latents.")
     between: tuple[int, ...] = option(
         (),
         "model",
@@ -97,7 +105,7 @@ class Config:
     latent_bias: tuple[float, ...] = option(
         (-2.0,),
         "model",
-        "Where the biases of the latents start, in P and in Q: one number, or one per layer. Below zero the latents "
+        "Where the biases of Bernoulli latents start, in P and in Q: one number, or one per layer. Below zero the latents "
         "start sparse, which helps a factorial inference network most.",
     )
 
@@ -253,6 +261,7 @@ class Config:
         for name, value, least in (
             ("updates", updates, 1),
             ("batch_size", self.batch_size, 1),
+            ("categories", self.categories, 2),
             ("samples", self.samples, 1),
             ("baseline_units", self.baseline_units, 1),
             ("validation", self.validation, 0),
@@ -275,6 +284,16 @@ class Config:
                     raise UsageError(
                         f"The sizes of `{name}` layers must be at least 1 and at most {LARGEST}, got {size}."
                     )
+        for kind in self.latents:
+            if kind.isdigit():
+                raise UsageError(f"`latents` says what the latents are, such as {LATENTS[0]}; {kind} is for `hidden`.")
+            choose("kind of latents", kind, LATENTS)
+        if len(self.latents) not in (1, len(self.hidden)):
+            raise UsageError(
+                f"`latents` must be one word, or one per layer ({len(self.hidden)}), got {len(self.latents)}."
+            )
+        if self.categories != Config.categories and "categorical" not in self.latents:
+            raise UsageError('`categories` is for `latents="categorical"`.')
         if self.activation != Config.activation and not self.between:
             raise UsageError("`activation` is for deterministic layers; give their sizes with `between`.")
         if len(self.latent_bias) not in (1, len(self.hidden)):
@@ -339,6 +358,8 @@ class Config:
             visible,
             self.hidden,
             inference=self.inference,
+            latents=self.latents,
+            categories=self.categories,
             between=self.between,
             activation=self.activation,
             lengths=lengths,
