@@ -168,15 +168,15 @@ MUTANTS = (
     Mutant(
         "Q samples every layer with one key",
         "networks.py",
-        "value = layer.sample(layer_key, value)\n            h.append(value)",
-        "value = layer.sample(keys[0], value)\n            h.append(value)",
+        "h.append(layer.sample(layer_key, context))",
+        "h.append(layer.sample(keys[0], context))",
         Q_APART,
     ),
     Mutant(
         "P samples every layer with one key",
         "networks.py",
-        "value = layer.sample(layer_key, value)\n            values.append(value)",
-        "value = layer.sample(keys[0], value)\n            values.append(value)",
+        "value = layer.sample(layer_key, beside(value, y))",
+        "value = layer.sample(keys[0], beside(value, y))",
         P_APART,
     ),
     Mutant(
@@ -192,6 +192,14 @@ MUTANTS = (
         "return x - jax.lax.stop_gradient(self.center.value)",
         "return x - self.center.value",
         named("models", "only_the_inference_network_centres_its_input"),
+    ),
+    Mutant(
+        "the prior does not see the context",
+        "networks.py",
+        "return tuple(beside(value, x[..., : self.given]) for value in above)",
+        "y = x[..., : self.given]\n"
+        "        return *(beside(value, y) for value in above[:-1]), beside(above[-1], 0 * y)",
+        named("conditional", "a_conditional_model_is_one_model_for_every_context"),
     ),
     # models
     Mutant(
@@ -325,8 +333,8 @@ MUTANTS = (
     Mutant(
         "one dream for the whole minibatch",
         "estimators/wake_sleep.py",
-        "pair.model.sample(sleep, count_cases(x))",
-        "jax.tree.map(lambda v: jnp.repeat(v, count_cases(x), axis=0), pair.model.sample(sleep, 1))",
+        "sample_dreams(sleep, pair, x)",
+        "jax.tree.map(lambda v: jnp.repeat(v, len(x), axis=0), pair.model.sample(sleep, 1))",
         P_APART,
     ),
     Mutant(
@@ -490,7 +498,7 @@ MUTANTS = (
     Mutant(
         "values are not checked",
         "layers.py",
-        "        source.check(self.domain)\n",
+        "        source.check(after(given, self.domain))\n",
         "",
         named("mistakes", "a_layer_of_ones_own_says_what_it_explains"),
     ),

@@ -223,6 +223,42 @@ def test_files_of_ones_own(capsys):
     assert "not pictures" in refused_after(capsys, "sample", "one", "--out", "x.png")
 
 
+def test_a_conditional_model_of_categories(capsys):
+    """Columns to condition on may be anywhere in a table; they come first in cases, and pictures are of the rest."""
+    table = np.random.default_rng(0).integers(0, 2, (60, 11))
+    header = [*(f"x{i}" for i in range(4)), "a", *(f"x{i}" for i in range(4, 9)), "b"]
+    np.savetxt("table.csv", table, "%g", delimiter=",", header=",".join(header), comments="")
+    settings = ("--hidden", "5", "--updates", "4", "--validation", "5", "--batch-size", "4", "--between", "3")
+    kind = ("--latents", "categorical", "--categories", "3")
+    run("train", "--data", "table.csv", "--given", "b", "a", *kind, *settings, "--out", "run")
+    out, err = capsys.readouterr()
+    assert "49 training, 5 validation and 6 test cases of 9 binary units given 2" in err
+    assert "x 9 given 2 <- tanh 3 <- h1 5x3, nvil" in err
+    kept = tomllib.loads((Path("run") / "config.toml").read_text())
+    assert (kept["given"], kept["context"], kept["visible"], kept["image"]) == (["b", "a"], 2, 11, [3, 3])
+    run("resume", "run", "--updates", "8", "--quiet")
+    run("evaluate", "run", "--data", "table.csv")
+    run("encode", "run", "--data", "table.csv", "--out", "codes.npz")
+    run("encode", "run", "--data", "table.csv", "--out", "rounded.npz", "--binary")
+    with np.load("codes.npz") as codes, np.load("rounded.npz") as rounded:
+        assert codes["h1"].shape == (60, 5, 3)
+        np.testing.assert_allclose(codes["h1"].sum(axis=-1), 1, rtol=1e-5)
+        np.testing.assert_array_equal(rounded["h1"], codes["h1"].argmax(axis=-1))
+    run("sample", "run", "--count", "70", "--data", "table.csv", "--out", "samples.npz")
+    with np.load("samples.npz") as samples:
+        np.testing.assert_array_equal(samples["x"][:, :2], np.resize(table, (70, 11))[:, [10, 4]])
+        np.testing.assert_array_equal(samples["mean"][:, :2], samples["x"][:, :2])
+        assert samples["h1"].shape == (70, 5)
+        assert set(samples["h1"].ravel()) == {0, 1, 2}
+    run("sample", "run", "--out", "samples.png")
+    for given, sentence in {
+        ("c",): "table.csv has no column 'c' to condition on; its columns are x0, x1, x2, x3, a, x4, x5, x6, ...",
+        ("0-20",): "table.csv has no column 0-20 to condition on; it has 11, the first is 0.",
+        ("0-10",): "--given leaves nothing to model of the 11 columns of table.csv.",
+    }.items():
+        assert sentence in refused_after(capsys, "train", "--data", "table.csv", "--given", *given, "--out", "none")
+
+
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory):
     """Grey pictures with a label before them, as the usual tables of digits have it, and a run on them."""

@@ -61,9 +61,9 @@ def make(folder, config, dataset, lines):
     return run
 
 
-def bits(columns, image=None):
+def bits(columns, image=None, context=0):
     cases = np.random.default_rng(0).integers(0, 2, (30, columns), dtype=np.uint8)
-    return Dataset("bits", cases[:20], cases[20:], image=image, choices=Choices())
+    return Dataset("bits", cases[:20], cases[20:], image=image, context=context, choices=Choices())
 
 
 def documents(words):
@@ -105,6 +105,12 @@ def pages(trained, tmp_path_factory):
             documents(words),
             [{"updates": n, "bound": -60.0 + n / 100, "validation_bound": -50.0} for n in (100, 200, 300)],
         ),
+        # pictures given a context that is no part of them
+        "conditional": (
+            Config(hidden=(4,), latents=("categorical",), categories=3, validation=5),
+            bits(11, (3, 3), context=2),
+            [line(20, -6.0), line(40, -5.0)],
+        ),
         # nothing that comes from outside can be trusted
         HOSTILE.replace("/", "\u2215"): (
             Config(model="fdarn", hidden=(4, 3), between=(5,), validation=5, samples=2),
@@ -145,7 +151,7 @@ class Outline(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-KINDS = ("image", "survey", "words", "hostile", "comparison")
+KINDS = ("image", "survey", "words", "conditional", "hostile", "comparison")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -223,6 +229,9 @@ def test_what_a_run_does_not_have_is_left_out(pages):
     assert "The run is at update 20 of 30,000." in survey
     assert "Norms of the gradients" in survey
     assert "Signal-to-noise" not in survey
+    assert "Each is given the context of a test case." in pages["conditional"]
+    assert "categories of h1" in pages["conditional"]
+    assert "x 9 given 2 &lt;- h1 4x3" in pages["conditional"]
     assert "Norms of the gradients" not in pages["words"]
     assert "Test perplexity" in pages["words"]
     assert "&lt;img src=x onerror=alert(1)&gt;" in pages["words"]

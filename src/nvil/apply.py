@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from nvil.contracts import Latents, Pair, needs
+from nvil.contracts import Latents, Pair, given_of, needs
 from nvil.errors import UsageError
 from nvil.evaluation import BLOCK, as_float
 from nvil.random import seeded_key
@@ -26,15 +26,32 @@ class Samples(NamedTuple):
     h: Latents
 
 
-def sample(pair: Pair, count: int, *, means: bool = True, seed: int = 0) -> Samples:
+def sample(pair: Pair, count: int, *, given: Any = None, means: bool = True, seed: int = 0) -> Samples:
     """Draw `count` cases x and their latents h from P(x, h), with E[x | h] unless `means` is false.
 
-    The model needs `sample(key, cases)` and `mean(h)` beside the contract, which all of `nvil.models` have.
+    Of a conditional model, `given` holds the context of every case, or one for all, and cases come with theirs. The
+    model needs `sample(key, cases)` and `mean(h)` beside the contract, which all of `nvil.models` have.
     """
     if count < 1:
         raise UsageError(f"`count` must be at least 1, got {count}.")
     needs(pair.model, "sample", *(["mean"] if means else []))
-    return Samples(*jax.tree.map(np.asarray, _sample(pair.model, seeded_key(seed, "sample"), count, means)))
+    y = _contexts(getattr(pair.model, "given", 0), given, count)
+    return Samples(*jax.tree.map(np.asarray, _sample(pair.model, seeded_key(seed, "sample"), count, y, means)))
+
+
+def _contexts(columns: int, given: Any, count: int) -> Float[Array, "count given"] | None:
+    if not columns:
+        if given is not None:
+            raise UsageError("The model is not a conditional one; leave `given` out.")
+        return None
+    if given is None:
+        raise UsageError(f"The model is of cases given {columns} columns: say what these hold with `given`.")
+    y = np.asarray(given, float)
+    if y.shape not in ((columns,), (count, columns)) or not np.all(np.isfinite(y)):
+        raise UsageError(
+            f"`given` must hold finite numbers of the shape ({columns},) or ({count}, {columns}), got {y.shape}."
+        )
+    return jnp.broadcast_to(as_float(y), (count, columns))
 
 
 def encode(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> Any:
@@ -67,9 +84,10 @@ def _in_blocks(function: Any, pair: Pair, x: Any) -> Any:
 
 
 @eqx.filter_jit
-def _sample(model: Any, key: Key[Array, ""], count: int, means: bool) -> tuple[Any, Any, Latents]:
-    x, h = model.sample(key, count)
-    return x, model.mean(h) if means else None, h
+def _sample(model: Any, key: Key[Array, ""], count: int, y: Array | None, means: bool) -> tuple[Any, Any, Latents]:
+    context = () if y is None else (y,)
+    x, h = model.sample(key, count, *context)
+    return x, model.mean(h, *context) if means else None, h
 
 
 @eqx.filter_jit
@@ -86,4 +104,8 @@ def _encode(pair: Pair, key: Key[Array, ""], x: Float[Array, "cases _"], samples
 
 @eqx.filter_jit
 def _reconstruct(pair: Pair, key: Key[Array, ""], x: Float[Array, "cases _"]) -> Any:
-    return jax.vmap(lambda x: pair.model.mean(pair.inference.sample(key, x[None]))[0])(x)
+    def one(x: Float[Array, " _"]) -> Any:
+        x = x[None]
+        return pair.model.mean(pair.inference.sample(key, x), *given_of(pair.model, x))[0]
+
+    return jax.vmap(one)(x)

@@ -232,6 +232,12 @@ def log_weight(pair: Pair, x: Any, h: Latents) -> Float[Array, " cases"]:
     return jnp.sum(pair.model.log_prob(x, h), axis=-1) - jnp.sum(pair.inference.log_prob(h, x), axis=-1)
 
 
+def given_of(model: Any, x: Any) -> tuple[Any, ...]:
+    """The context y of a conditional model, in the cases `x`: a last argument of its `sample` and `mean`; else none."""
+    given = getattr(model, "given", 0)
+    return (x[..., :given],) if given else ()
+
+
 def needs(network: Any, *methods: str) -> None:
     """Refuse a network without the optional `methods`."""
     for name in methods:

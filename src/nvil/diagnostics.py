@@ -75,7 +75,7 @@ def signal_to_noise(square_of_mean: float, mean_square: float, draws: int) -> fl
 
 
 def unit_kl(pair: Pair, x: Float[Array, "cases visible"], key: Key[Array, ""]) -> tuple[Float[Array, " _"], ...]:
-    """For every layer of latents, the KL divergence of each variable of Q from that of P in nats, a mean over the cases.
+    """For every layer of latents, the KL divergence of each latent of Q from that of P in nats, a mean over the cases.
 
     It is in closed form, given what each is conditioned on in a sample h ~ Q(h | x): for autoregressive layers, the
     units before it too. For the deepest layer the sum over units is then an unbiased
@@ -87,7 +87,7 @@ def unit_kl(pair: Pair, x: Float[Array, "cases visible"], key: Key[Array, ""]) -
 
 def unit_kl_given(pair: Pair, x: Array, h: Latents) -> list[Float[Array, "cases _"]]:
     """`unit_kl` for given latents, for every case."""
-    above = (*h[1:], h[-1][..., :0])
+    above = pair.model.parents(x, h)[1:]
     divergences = []
     for q, p, value, below, context in zip(
         pair.inference.layers, pair.model.layers[1:], h, pair.inference.contexts(x, h), above, strict=True

@@ -39,3 +39,14 @@ def one_hot(categories: int) -> Domain:
         return np.broadcast_to(fits[..., None], groups.shape).reshape(values.shape)
 
     return Domain(f"a single 1 among every {categories} columns, and 0 elsewhere,", allows)
+
+
+def after(given: int, domain: Domain) -> Domain:
+    """`domain` for all columns but the first `given`, which may hold any finite numbers."""
+    if not given:
+        return domain
+
+    def allows(values: np.ndarray) -> Bool[np.ndarray, "*_"]:
+        return np.concatenate([np.isfinite(values[..., :given]), domain.allows(values[..., given:])], axis=-1)
+
+    return domain._replace(allows=allows)

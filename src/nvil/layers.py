@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from nvil.domains import BINARY, COUNTS, NUMBERS, Domain, one_hot
+from nvil.domains import BINARY, COUNTS, NUMBERS, Domain, after, one_hot
 from nvil.errors import UsageError
 from nvil.random import uniform
 from nvil.rows import Source
@@ -106,14 +106,19 @@ class Layer(eqx.Module):
         """E[value_j | value_1..j-1, context] of every unit j; for independent units, `mean`."""
         return self.mean(context)
 
-    def check(self, source: Source) -> None:
-        """Refuse data of another width, or with values outside of the layer's domain."""
-        if (shape := source.case_shape()) != (self.units,):
-            given = shape[0] if len(shape) == 1 else f"the shape {shape}"
+    def check(self, source: Source, given: int = 0) -> None:
+        """Refuse data of another width, or with values outside of the layer's domain.
+
+        Cases begin with `given` columns that are not the layer's own, and may hold any finite numbers.
+        """
+        if (shape := source.case_shape()) != (given + self.units,):
+            found = shape[0] if len(shape) == 1 else f"the shape {shape}"
+            context = f", and {given} units of context" if given else ""
             raise UsageError(
-                f"The model has {self.units} visible units, so each case must have {self.units} values, not {given}."
+                f"The model has {self.units} visible units{context}, so each case must have {given + self.units} "
+                f"values, not {found}."
             )
-        source.check(self.domain)
+        source.check(after(given, self.domain))
 
     def support(self) -> Float[np.ndarray, "states units"]:
         """Every value the layer can take. Only `nvil.exact` needs it, and only discrete layers have it."""
@@ -283,9 +288,9 @@ class Categorical(Layer):
         below = jnp.cumsum(jax.nn.softmax(logits), axis=-1)[..., :-1]
         return jax.nn.one_hot(jnp.sum(draw[..., None] > below, axis=-1), self.categories, dtype=logits.dtype)
 
-    def check(self, source: Source) -> None:
-        super().check(source)
-        source.check(one_hot(self.categories))
+    def check(self, source: Source, given: int = 0) -> None:
+        super().check(source, given)
+        source.check(after(given, one_hot(self.categories)))
 
     def support(self) -> Float[np.ndarray, "states units"]:
         one_hot = np.eye(self.categories)

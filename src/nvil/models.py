@@ -47,6 +47,7 @@ class Choices(TypedDict, total=False):
     categories: int
     between: Sequence[int]
     activation: str
+    given: int
     lengths: Sequence[int] | None
     mean: Mean | None
     latent_bias: float | Sequence[float]
@@ -58,23 +59,25 @@ def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair
 
     **Arguments:**
 
-    - `visible`: the number of observed variables; for documents, of words in the vocabulary.
+    - `visible`: the number of columns of a case: of observed variables; for documents, of words in the vocabulary.
     - `hidden`: the number of latent variables in each layer, from the data up.
     - `inference`: "factorial" (the default), or "autoregressive" for connections within each layer of Q (Section 4.2,
       Table 2).
-    - `latents`: "bernoulli" (the default), or "categorical" for latents that are each one of several categories, one-hot;
-      for all layers, or one for each from the data up.
+    - `latents`: "bernoulli" (the default), or "categorical" for latents that are each one of several categories,
+      one-hot; for all layers, or one for each from the data up.
     - `categories`: of every categorical latent; 10 by default.
     - `between`: the sizes of deterministic layers between any two stochastic ones, in P and in Q, from the data up,
       such as (200,); by default none, as in the paper. They make the conditionals nonlinear.
     - `activation`: theirs, "tanh" (the default) or "relu".
+    - `given`: makes it a conditional model of a case's other columns given its first `given` ones, which every layer of
+      P and of Q then sees; 0 by default.
     - `lengths`: makes it a document model, with a multinomial visible layer over word counts (Section 4.3); they
       are the lengths that sampled documents may have.
     - `mean`: of the training data. Q and its baselines see the input less this mean, and the visible biases start where
       the untrained model has about this mean. Without it, Q takes the mean of the data it is first trained on.
-    - `latent_bias`: where the biases of Bernoulli latents start, in P and in Q; one number, or one per layer from the data
-      up; -2 by default. Below zero the latents start sparse: fewer are on at once, and a factorial Q misses less of how
-      they explain each other away. The paper does not say where it starts them.
+    - `latent_bias`: where the biases of Bernoulli latents start, in P and in Q; one number, or one per layer from the
+      data up; -2 by default. Below zero the latents start sparse: fewer are on at once, and a factorial Q misses less
+      of how they explain each other away. The paper does not say where it starts them.
     - `seed`: of the initial weights; 0 by default.
 
     !!! example
@@ -86,6 +89,8 @@ def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair
         'x 784 <- tanh 100 <- h1 200'
         >>> chain(sbn(784, (20,), latents="categorical", categories=8))
         'x 784 <- h1 20x8'
+        >>> chain(sbn(784, (200,), given=392))
+        'x 392 given 392 <- h1 200'
     """
     return _pair(visible, hidden, "factorial", "factorial", **choices)
 
@@ -134,8 +139,10 @@ def chain(pair: Pair) -> str:
     for name, layer in zip(names, pair.model.layers, strict=True):
         each = getattr(layer, "categories", 1)
         parts.append(f"{name} {layer.units // each}{f'x{each}' if each > 1 else ''}")
-        if isinstance(logits := getattr(layer, "logits", None), Nonlinear):
+        if isinstance(logits := getattr(layer, "logits", None), Nonlinear) and layer is not pair.model.layers[-1]:
             parts += [f"{logits.activation} {each.bias.size}" for each in reversed(logits.between)]
+    given = getattr(pair.model, "given", 0)
+    parts[0] += f" given {given}" if given else ""
     return " <- ".join(parts)
 
 
@@ -150,12 +157,14 @@ def _pair(
     categories: int = 10,
     between: Sequence[int] = (),
     activation: str = "tanh",
+    given: int = 0,
     lengths: Sequence[int] | None = None,
     mean: Mean | None = None,
     latent_bias: float | Sequence[float] = LATENT_BIAS,
     seed: int = 0,
 ) -> Pair:
-    visible, *hidden = _sizes(visible, hidden)
+    columns, *hidden = _sizes(visible, hidden)
+    visible = columns - _given(given, columns, documents=lengths is not None)
     biases = _per_layer(latent_bias, len(hidden))
     kinds = _kinds(latents, len(hidden))
     if _whole_numbers([categories], "`categories`")[0] < 2:
@@ -166,9 +175,9 @@ def _pair(
     choose("inference network", inference, WITHIN)
     choose("activation", activation, ACTIVATIONS)
     between = _whole_numbers(_listed("between", between), "The sizes of layers `between`")
-    center = jnp.full(visible, 0.0) if mean is None else jnp.asarray(mean, float)
-    if center.shape != (visible,):
-        raise UsageError(f"The mean has shape {center.shape}, but there are {visible} visible units.")
+    center = jnp.full(columns, 0.0) if mean is None else jnp.asarray(mean, float)
+    if center.shape != (columns,):
+        raise UsageError(f"The mean has shape {center.shape}, but there are {columns} visible units.")
     if mean is not None and not np.all(np.isfinite(np.asarray(mean))):
         raise UsageError("`mean` must hold finite numbers.")
     down, up = jax.random.split(seeded_key(seed, "weights"))
@@ -186,18 +195,19 @@ def _pair(
         )
 
     down_between = between[::-1]  # listed from the data up, and P goes down
-    start = 0.0 if mean is None else _visible_bias(center, documents=lengths is not None)
-    visible_logits = logits(down_keys[0], sizes[1], visible, start, down_between)
+    start = 0.0 if mean is None else _visible_bias(center[given:], documents=lengths is not None)
+    visible_logits = logits(down_keys[0], sizes[1] + given, visible, start, down_between)
     data = (
         _bernoulli(visible_within, visible_logits, visible)
         if lengths is None
         else Multinomial(logits=visible_logits, units=visible, lengths=_lengths(lengths))
     )
-    above = (*sizes[2:], 0)  # the prior's context is empty
+    # Every layer sees the context y beside the layer above or below; without y the prior's context is empty.
+    above, below = [[size + given for size in each] for each in ((*sizes[2:], 0), sizes[:-1])]
     known = Unset if mean is None else Constant
     return Pair(
-        BeliefNetwork((data, *layers(down_keys[1:], hidden_within, above, down_between))),
-        InferenceNetwork(layers(up_keys, inference, sizes[:-1], between), known(center)),
+        BeliefNetwork((data, *layers(down_keys[1:], hidden_within, above, down_between)), given),
+        InferenceNetwork(layers(up_keys, inference, below, between), known(center), given),
     )
 
 
@@ -218,6 +228,14 @@ def _categorical(within: str, logits: Affine | Nonlinear, units: int, categories
         return Categorical(logits=logits, units=units, categories=categories)
     start = jnp.zeros((units, units))
     return AutoregressiveCategorical(logits=logits, units=units, categories=categories, within=start)
+
+
+def _given(given: Any, columns: int, *, documents: bool) -> int:
+    if not isinstance(given, int | np.integer) or isinstance(given, bool) or not 0 <= given < columns:
+        raise UsageError(f"`given` must be a number of columns from 0 to {columns - 1}, got {given!r}.")
+    if given and documents:
+        raise UsageError("A model of documents takes no context; leave `given` out.")
+    return int(given)
 
 
 def _kinds(latents: str | Sequence[str], layers: int) -> tuple[str, ...]:

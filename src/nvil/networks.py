@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Constant
+from nvil.errors import UsageError
 from nvil.layers import Layer
 from nvil.rows import Source
 
@@ -18,63 +19,95 @@ class BeliefNetwork(eqx.Module):
     """P(x, h) = P(x | h^1) prod_i P(h^i | h^(i+1)) P(h^n), the layered model of Section 2.3.3.
 
     `layers` go from the data up: `layers[0]` is P(x | h^1), `layers[-1]` the prior P(h^n), whose context is empty.
+
+    A conditional model P(x, h | y) has cases that begin with `given` columns of y: every layer sees y beside the layer
+    above it, and log-probabilities, the bound among them, are those of the other columns given these.
     """
 
     layers: tuple[Layer, ...]
+    given: int = eqx.field(static=True, default=0)
 
     def log_prob(
         self, x: Float[Array, "*batch visible"], h: tuple[Float[Array, "*batch _"], ...]
     ) -> Float[Array, "*batch terms"]:
-        values = (x, *h)
-        contexts = (*h, _empty(h[-1].shape[:-1], h[-1].dtype))
+        values = (x[..., self.given :], *h)
         terms = [
-            layer.log_prob(value, context) for layer, value, context in zip(self.layers, values, contexts, strict=True)
+            layer.log_prob(value, context)
+            for layer, value, context in zip(self.layers, values, self.parents(x, h), strict=True)
         ]
         return jnp.stack(terms, axis=-1)
 
+    def parents(
+        self, x: Float[Array, "*batch _"], h: tuple[Float[Array, "*batch _"], ...]
+    ) -> tuple[Float[Array, "*batch _"], ...]:
+        """What each layer is conditioned on: the layer above it, and y."""
+        above = (*h, _empty(h[-1].shape[:-1], h[-1].dtype))
+        return tuple(beside(value, x[..., : self.given]) for value in above)
+
     def sample(
-        self, key: Key[Array, ""], cases: int
+        self, key: Key[Array, ""], cases: int, y: Float[Array, "cases given"] | None = None
     ) -> tuple[Float[Array, "cases visible"], tuple[Float[Array, "cases _"], ...]]:
-        """Ancestral samples (x, h), from the deepest layer down to the data."""
+        """Ancestral samples (x, h), from the deepest layer down to the data; of a conditional model ((y, x), h)."""
+        y = self._known(y, (cases,))
         value = _empty((cases,), float)
         values = []
         keys = jax.random.split(key, len(self.layers))
         for layer, layer_key in zip(reversed(self.layers), keys, strict=True):
-            value = layer.sample(layer_key, value)
+            value = layer.sample(layer_key, beside(value, y))
             values.append(value)
         *h, x = values
-        return x, tuple(reversed(h))
+        return beside(y, x), tuple(reversed(h))
 
-    def mean(self, h: tuple[Float[Array, "*batch _"], ...]) -> Float[Array, "*batch visible"]:
-        """E[x | h]: what a person wants to see of a sample or a reconstruction."""
-        return self.layers[0].mean(h[0])
+    def mean(
+        self, h: tuple[Float[Array, "*batch _"], ...], y: Float[Array, "*batch given"] | None = None
+    ) -> Float[Array, "*batch visible"]:
+        """E[x | h]: what a person wants to see of a sample or a reconstruction.
+
+        Of a conditional model it is (y, E[x | h, y]), a whole case.
+        """
+        y = self._known(y, h[0].shape[:-1])
+        return beside(y, self.layers[0].mean(beside(h[0], y)))
+
+    def _known(self, y: Array | None, batch: tuple[int, ...]) -> Float[Array, "*batch given"]:
+        if y is None and self.given:
+            raise UsageError(f"The model is of cases given {self.given} columns: give these too, as `y`.")
+        return _empty(batch, float) if y is None else y
 
     def check(self, source: Source) -> None:
         """Refuse data that the visible layer cannot explain."""
-        self.layers[0].check(source)
+        self.layers[0].check(source, self.given)
 
     def support(self) -> tuple[Float[np.ndarray, "states _"], ...]:
         """Every joint state of the latents."""
         return _joint_support(self.layers[1:])
 
-    def visible_support(self) -> Float[np.ndarray, "states visible"]:
-        """Every case there can be."""
-        return self.layers[0].support()
+    def visible_support(self, y: Float[Array, " given"] | None = None) -> Float[np.ndarray | Array, "states visible"]:
+        """Every case there can be; of a conditional model, given y."""
+        states = self.layers[0].support()
+        if not self.given:
+            return states
+        return beside(jnp.broadcast_to(self._known(y, ()), (len(states), self.given)), jnp.asarray(states))
 
 
 class InferenceNetwork(eqx.Module):
     """Q(h | x) = Q(h^1 | x) prod_i Q(h^(i+1) | h^i), the layered inference network of Section 2.3.3.
 
-    The input is centred by `center`, the mean of the training data (Section 4.2); samples, not means, go up.
+    The input is centred by `center`, the mean of the training data (Section 4.2); samples, not means, go up. Where the
+    first `given` columns of a case are the context y of a conditional model, every layer sees them, centred.
     """
 
     layers: tuple[Layer, ...]
     center: Constant
+    given: int = eqx.field(static=True, default=0)
 
     def contexts(
         self, x: Float[Array, "*batch visible"], h: tuple[Float[Array, "*samples _"], ...]
     ) -> tuple[Float[Array, "*_ _"], ...]:
-        return (self._centred(x), *h[:-1])
+        return (self._centred(x), *(self.above(x, value) for value in h[:-1]))
+
+    def above(self, x: Float[Array, "*batch visible"], value: Float[Array, "*_ _"]) -> Float[Array, "*_ _"]:
+        """What the layer above one with this `value` is conditioned on: the value, and y."""
+        return beside(value, self._centred(x)[..., : self.given])
 
     def log_prob(
         self, h: tuple[Float[Array, "*batch _"], ...], x: Float[Array, "*batch visible"]
@@ -86,12 +119,12 @@ class InferenceNetwork(eqx.Module):
         return jnp.stack(terms, axis=-1)
 
     def sample(self, key: Key[Array, ""], x: Float[Array, "*batch visible"]) -> tuple[Float[Array, "*batch _"], ...]:
-        value = self._centred(x)
+        context = self._centred(x)
         h = []
         keys = jax.random.split(key, len(self.layers))
         for layer, layer_key in zip(self.layers, keys, strict=True):
-            value = layer.sample(layer_key, value)
-            h.append(value)
+            h.append(layer.sample(layer_key, context))
+            context = self.above(x, h[-1])
         return tuple(h)
 
     def mean(
@@ -112,6 +145,13 @@ class InferenceNetwork(eqx.Module):
 
     def _centred(self, x: Float[Array, "*batch visible"]) -> Float[Array, "*batch visible"]:
         return x - jax.lax.stop_gradient(self.center.value)
+
+
+def beside(value: Float[Array, "*batch _"], other: Float[Array, "*_ _"]) -> Float[Array, "*batch _"]:
+    """Two groups of units as one; `other` may lack leading axes, or be empty."""
+    if not other.shape[-1]:
+        return value
+    return jnp.concatenate([value, jnp.broadcast_to(other, (*value.shape[:-1], other.shape[-1]))], axis=-1)
 
 
 def _empty(batch: tuple[int, ...], dtype: Any) -> Float[Array, "*batch 0"]:

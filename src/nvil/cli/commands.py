@@ -172,7 +172,7 @@ def train_run(
         page = write_report(run, dataset=dataset, result=print_result(run, dataset))
     if run.facts.image or run.documents:
         picture = run.folder / ("samples.png" if run.facts.image else "samples.txt")
-        write_samples(run, 100, picture)
+        write_samples(run, 100, picture, cases=dataset.test)
         print(f"samples               {picture}")
     print(f"report                {page}")
     print(
@@ -226,7 +226,9 @@ def fit_run(
 
 def cases_in_words(run: "Run", dataset: "Dataset") -> str:
     """How many cases there are of what."""
-    kind = f"{run.facts.visible} {'words' if run.documents else 'binary units'}"
+    context = run.facts.context or 0
+    kind = f"{run.facts.visible - context} {'words' if run.documents else 'binary units'}"
+    kind += f" given {context}" if context else ""
     if dataset.test is None:
         return f"cases of {kind}, the first {run.plan.validation} for validation"
     train, validation, test = dataset.sizes(run.plan.validation or 0)
@@ -249,9 +251,9 @@ def print_result(run: "Run", dataset: "Dataset") -> "Evaluation | DocumentEvalua
         useless = per_document >= without[0] and f"the unigram model ({without[0]:.1f} per document)"
     else:
         found = result = evaluate(pair, dataset.test)
-        best = data.factorial_bound(dataset.test)
+        best = data.factorial_bound(dataset.test, dataset.context)
         print(f"best factorial model  {best:8.2f} nats per case could be had without latents")
-        means = data.independent_bound(dataset.train, dataset.test)
+        means = data.independent_bound(dataset.train, dataset.test, dataset.context)
         useless = result.bound <= means and f"independent variables at their training means ({means:.2f})"
     print(f"test bound            {result.bound:8.2f} nats per case{standard_error(result)}")
     if useless:
@@ -385,7 +387,13 @@ def _evaluate_likelihood(
     )
 
 
-def sample(run: Positional[Path], count: int = 100, out: Path = Path("samples.png"), seed: int = 0) -> None:
+def sample(
+    run: Positional[Path],
+    count: int = 100,
+    out: Path = Path("samples.png"),
+    seed: int = 0,
+    data: Path | None = None,
+) -> None:
     """Draw samples from a trained model.
 
     A .png shows, for every sample, the probability of each pixel given the sampled latents. A .npz holds the samples
@@ -399,6 +407,7 @@ def sample(run: Positional[Path], count: int = 100, out: Path = Path("samples.pn
         count: How many.
         out: A .png (pictures), .txt (documents) or .npz file.
         seed: Of the samples.
+        data: Of a conditional model: a file of cases whose context to sample given, in turn; by default the test cases.
 
     """
     from nvil.runs.run import Run
@@ -408,23 +417,33 @@ def sample(run: Positional[Path], count: int = 100, out: Path = Path("samples.pn
         raise UsageError(f"`count` must be at least 1, got {count}.")
     opened = Run.open(run)
     output_file(out, (".png", ".txt", ".npz"))
-    write_samples(opened, count, out, seed)
+    if data is not None and not opened.facts.context:
+        raise UsageError(f"{opened.folder} is not a conditional model; leave `data` out.")
+    write_samples(opened, count, out, seed, cases=None if data is None else cases_of(opened, data))
     print(out)
 
 
-def write_samples(run: "Run", count: int, out: Path, seed: int = 0) -> None:
-    """Sample from the run's best model into a picture, a text or an archive."""
+def write_samples(run: "Run", count: int, out: Path, seed: int = 0, cases: "Cases | None" = None) -> None:
+    """Sample from the run's best model into a picture, a text or an archive.
+
+    A conditional model is given the context of `cases`, by default the test cases.
+    """
     import numpy as np
 
     import nvil
     from nvil.report import pictures
+    from nvil.rows import as_rows
     from nvil.runs.storage import save_arrays, save_text
 
     if out.suffix == ".txt" and not run.documents:
         raise UsageError(f"The cases of {run.folder} are not documents; write samples to a .png or .npz file instead.")
     if out.suffix == ".png" and run.facts.image is None:
         raise UsageError(f"The cases of {run.folder} are not pictures; write samples to an .npz file instead.")
-    x, mean, h = nvil.sample(run.load_best(), count, seed=seed)
+    given = None
+    if run.facts.context:
+        rows = as_rows(run.split("test") if cases is None else cases)
+        given = rows.select(np.arange(count) % rows.shape[0]).dense()[:, : run.facts.context]
+    x, mean, h = nvil.sample(run.load_best(), count, given=given, seed=seed)
     if out.suffix == ".npz":
         layers = run.like().inference.layers
         latents = {f"h{i}": most_likely(*each) for i, each in enumerate(zip(layers, h, strict=True), 1)}
@@ -469,8 +488,6 @@ def encode(
         drop_columns: Columns of the file that are not data, by name or place; by default as in training.
 
     """
-    import numpy as np
-
     import nvil
     from nvil.runs.run import Run
     from nvil.runs.storage import output_file, save_arrays

@@ -23,6 +23,8 @@ class Choices:
     - `first_index`: of svmlight files, 1 or 0.
     - `drop_columns`: of tables and arrays, columns that are not data, such as a label: each by its name in the header
       or by its place, from 0 (-1 is the last).
+    - `given`: of tables and arrays, columns to condition on, named as those to drop, or a range of places such as
+      "0-391"; they come first in the cases.
     - `columns`: of a stream of `column:count` lines, how many columns there are.
     """
 
@@ -36,6 +38,7 @@ class Choices:
     vocabulary: str | None = None
     first_index: int = 1
     drop_columns: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
     columns: int | None = None
 
     def checked(self) -> "Choices":

@@ -22,23 +22,42 @@ def kept_columns(
     """
     if not drop or width == expected:
         return None
-    dropped = set()
-    for column in drop:
-        if re.fullmatch(r"-?\d+", column):
-            place = int(column)
-            if not -width <= place < width:
-                raise UsageError(f"{where} has no column {column} to drop; it has {width}, the first is 0.")
-            dropped.add(place % width)
-        elif column in (names or ()):
-            dropped |= {place for place, name in enumerate(names or ()) if name == column}
-        else:
-            shown = f"its columns are {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else None
-            raise UsageError(
-                f"{where} has no column {column!r} to drop; {shown or 'its columns have no names, only places from 0'}."
-            )
+    dropped = set(_places(width, names, drop, where, "to drop"))
     if len(dropped) == width:
         raise UsageError(f"`drop_columns` leaves nothing of the {width} columns of {where}.")
     return [place for place in range(width) if place not in dropped]
+
+
+def context_first(width: int, names: Sequence[str] | None, given: Sequence[str], where: Any) -> tuple[list[int], int]:
+    """The places of all columns, those to condition on first, and how many these are."""
+    context = list(dict.fromkeys(_places(width, names, given, where, "to condition on")))
+    if len(context) == width:
+        raise UsageError(f"`given` leaves nothing to model of the {width} columns of {where}.")
+    chosen = set(context)
+    return context + [place for place in range(width) if place not in chosen], len(context)
+
+
+def _places(width: int, names: Sequence[str] | None, columns: Sequence[str], where: Any, purpose: str) -> list[int]:
+    """The places of columns that are named by places, by ranges of places, or by names in the header."""
+    found = []
+    for column in columns:
+        if re.fullmatch(r"-?\d+", column):
+            ends = int(column), int(column)
+        elif column in (names or ()):
+            found += [place for place, name in enumerate(names or ()) if name == column]
+            continue
+        elif match := re.fullmatch(r"(\d+)-(\d+)", column):
+            ends = int(match[1]), int(match[2])
+        else:
+            shown = f"its columns are {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else None
+            raise UsageError(
+                f"{where} has no column {column!r} {purpose}; "
+                f"{shown or 'its columns have no names, only places from 0'}."
+            )
+        if not (-width <= ends[0] <= ends[1] < width):
+            raise UsageError(f"{where} has no column {column} {purpose}; it has {width}, the first is 0.")
+        found += [place % width for place in range(ends[0], ends[1] + 1)]
+    return found
 
 
 def odd_column(rows: np.ndarray, names: Sequence[str] | None) -> tuple[int, str] | None:

@@ -25,6 +25,7 @@ class Dataset:
     - `validation`: where the data set has one of its own; otherwise it is split off the training cases.
     - `image`: the (height, width) of a case where it is a picture.
     - `choices`: what was decided about its values, defaults filled in.
+    - `context`: how many columns, the first ones, the others are modelled given; 0 for models of all columns.
     - `vocabulary`: the words that columns count.
     - `note`: in a few words, what the values were taken for and how the cases were made.
     """
@@ -36,6 +37,7 @@ class Dataset:
     validation: Cases | None = None
     image: tuple[int, int] | None = None
     choices: Any = None
+    context: int = 0
     vocabulary: tuple[str, ...] | None = None
     note: str = ""
 
@@ -78,19 +80,22 @@ def fingerprint(*parts: Any, vocabulary: tuple[str, ...] | None = None) -> str:
     return digest.hexdigest()[:16]
 
 
-def factorial_bound(cases: Cases) -> float:
-    """The log-likelihood per case that no model with independent variables can exceed on these very cases."""
-    rate = as_rows(cases).mean()
+def factorial_bound(cases: Cases, context: int = 0) -> float:
+    """The log-likelihood per case that no model with independent variables can exceed on these very cases.
+
+    The first `context` columns are given, not modelled.
+    """
+    rate = as_rows(cases).mean()[context:]
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = rate * np.log(rate) + (1 - rate) * np.log1p(-rate)
     return float(np.sum(np.nan_to_num(terms)))
 
 
-def independent_bound(train: Cases, test: Cases) -> float:
+def independent_bound(train: Cases, test: Cases, context: int = 0) -> float:
     """The log-likelihood per test case of independent variables at their training means, half a case added to each."""
     train = as_rows(train)
-    rate = (train.column_sums() + 0.5) / (train.shape[0] + 1)
-    on = as_rows(test).mean()
+    rate = (train.column_sums()[context:] + 0.5) / (train.shape[0] + 1)
+    on = as_rows(test).mean()[context:]
     return float(np.sum(on * np.log(rate) + (1 - on) * np.log1p(-rate)))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nvil.data.choices import Choices
-from nvil.data.columns import kept_columns
+from nvil.data.columns import context_first, kept_columns
 from nvil.data.dataset import Cases, Dataset, Kind
 from nvil.data.lines import from_lines
 from nvil.data.readers import Contents, checked_rows, read, without_columns
@@ -45,9 +45,10 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
         >>> load(np.eye(20)).note
         'binary: every value is 0 or 1'
     """
-    if isinstance(drop := more.get("drop_columns", ()), str | int):
-        drop = (drop,)
-    choices = (choices or Choices(**{**more, "drop_columns": tuple(map(str, drop))})).checked()
+    for name in ("drop_columns", "given"):
+        which = more.get(name, ())
+        more[name] = tuple(map(str, (which,) if isinstance(which, str | int) else which))
+    choices = (choices or Choices(**more)).checked()
     if isinstance(source, str) and source in NAMED:
         named = NAMED[source]
         if named.grey:
@@ -59,6 +60,8 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
             raise UsageError(f"The words of the data set {source!r} are fixed; leave `words` and the like out.")
         if choices.drop_columns:
             raise UsageError(f"The columns of the data set {source!r} are fixed; leave `drop_columns` out.")
+        if choices.given and named.context:
+            raise UsageError(f"What the data set {source!r} is modelled given is fixed; leave `given` out.")
         kind = "counts" if named.prepare else "binary"
         if choices.values not in ("auto", kind):
             raise UsageError(f"The values of the data set {source!r} are {kind}; leave `values` out.")
@@ -121,6 +124,9 @@ def load_cases(
     parts = list(contents.splits.values())
     if parts[0].shape[1] != visible:
         raise UsageError(f"{where} has {parts[0].shape[1]} columns, but the model was trained on {visible}.")
+    if choices.given:
+        contents, _ = _context_first(contents, where, choices)
+        parts = list(contents.splits.values())
     if contents.vocabulary is not None and contents.vocabulary != vocabulary:
         raise UsageError(f"{where} counts other words than the model was trained on.")
     if kind == "counts":
@@ -140,6 +146,8 @@ def _streamed(source: Stream | str, choices: Choices) -> Dataset:
         raise UsageError(
             "A stream's columns cannot be dropped; leave `drop_columns` out, and the columns out of the stream."
         )
+    if choices.given:
+        raise UsageError("A stream cannot be modelled given some of its columns; leave `given` out.")
     stream = from_lines(_standard_input(), choices, words) if isinstance(source, str) else source
     if stream.kind == "numbers":
         raise UsageError(
@@ -166,6 +174,12 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
     """Decide what the values are, make them binary where asked to, and split."""
     choices = dataclasses.replace(choices, **contents.decided)
     kind = kind_of(contents, where, choices)
+    whole = contents.image or _square(next(iter(contents.splits.values())).shape[1])
+    if choices.given:
+        if kind == "counts":
+            raise UsageError(f"{where} holds counts, and only binary data can be modelled `given` some of its columns.")
+        contents, moved = _context_first(contents, where, choices)
+        whole = None if moved else whole
     parts = contents.splits
     note = contents.note
     if kind == "counts":
@@ -200,13 +214,30 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         test=plain(as_rows(test).fixed(0)),
         kind=kind,
         validation=plain(as_rows(ready["validation"]).fixed(1)) if "validation" in ready else None,
-        image=None if kind == "counts" or isinstance(train, SparseRows) else contents.image or _square(train.shape[1]),
+        # Where the whole case is no picture, what it is without its context may be one.
+        image=None
+        if kind == "counts" or isinstance(train, SparseRows)
+        else whole or (_square(train.shape[1] - contents.context) if contents.context else None),
+        context=contents.context,
         choices=dataclasses.replace(
             choices, values=kind, binarize=choices.binarize or "none", stop_words=choices.stop_words or "none"
         ),
         vocabulary=contents.vocabulary,
         note=note,
     )
+
+
+def _context_first(contents: Contents, where: Any, choices: Choices) -> tuple[Contents, bool]:
+    """The columns to condition on before the others, and whether that moved any."""
+    width = next(iter(contents.splits.values())).shape[1]
+    order, context = context_first(width, contents.names, choices.given, where)
+    if order == list(range(width)):
+        return dataclasses.replace(contents, context=context), False
+    if any(isinstance(rows, SparseRows) for rows in contents.splits.values()):
+        raise UsageError(f"{where} is not a table of numbers, so there are no columns to be `given`.")
+    names = None if contents.names is None else tuple(contents.names[place] for place in order)
+    splits = {name: rows[:, order] for name, rows in contents.splits.items()}
+    return dataclasses.replace(contents, splits=splits, names=names, context=context), True
 
 
 def _with_defaults(choices: Choices, parts: Any) -> Choices:

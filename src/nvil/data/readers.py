@@ -51,6 +51,8 @@ class Contents:
     """Of the columns, where a header has them."""
     image: tuple[int, int] | None = None
     """(height, width), where the file says that cases are pictures."""
+    context: int = 0
+    """How many columns, the first ones, the others are to be modelled given."""
 
 
 FORMATS = (

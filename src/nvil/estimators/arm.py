@@ -53,10 +53,10 @@ class ARM(Estimator):
             h, others = (), ()
             for i, (layer, own) in enumerate(zip(pair.inference.layers, u, strict=True)):
                 mean = layer.mean(context)
-                above = _sample_above(pair.inference.layers[i + 1 :], keys[i], is_on(1 - own, mean))
+                above = _sample_above(pair.inference, i, keys[i], x, is_on(1 - own, mean))
                 others = (*others, (*h, *above))
-                context = is_on(own, mean)
-                h = (*h, context)
+                h = (*h, is_on(own, mean))
+                context = pair.inference.above(x, h[-1])
             return h, others, u
 
         return for_every_sample(one, jax.random.split(key, self.samples))
@@ -127,11 +127,12 @@ def disarm(*, samples: int = 1) -> DisARM:
     return DisARM(check_samples(samples))
 
 
-def _sample_above(layers: Any, key: Key[Array, ""], value: Array) -> tuple[Array, ...]:
-    """`value`, and samples of the layers above it."""
+def _sample_above(inference: Any, i: int, key: Key[Array, ""], x: Any, value: Array) -> tuple[Array, ...]:
+    """The `value` of layer i, and samples of the layers above it."""
+    layers = inference.layers[i + 1 :]
     values = (value,)
     for own, layer in zip(jax.random.split(key, len(layers)), layers, strict=True):
-        values = (*values, layer.sample(own, values[-1]))
+        values = (*values, layer.sample(own, inference.above(x, values[-1])))
     return values
 
 
@@ -146,17 +147,16 @@ def _every_pair(pair: Pair, x: Float[Array, "1 visible"], nodes: int) -> Outcome
         edges = jnp.stack([jnp.zeros_like(low), low, 1 - low, jnp.ones_like(low)])
         u, own = every_unit(*quadrature(edges, nodes))
         (h, others, us), u, log_prob = branch(((h, others, us), log_prob), u, own[..., 0])
-        mean = jnp.broadcast_to(layer.mean(h[-1] if h else context), u.shape)
+        mean = jnp.broadcast_to(layer.mean(pair.inference.above(x, h[-1]) if h else context), u.shape)
         above = (is_on(1 - u, mean),)
-        context = is_on(u, mean)
-        h, us = (*h, context), (*us, u)
+        h, us = (*h, is_on(u, mean)), (*us, u)
         for upper in layers[i + 1 :]:
-            logits = upper.logits(above[-1])
+            logits = upper.logits(pair.inference.above(x, above[-1]))
             states = jnp.asarray(binary_vectors(upper.units))[:, None, None]
             states = jnp.broadcast_to(states, (len(states), *logits.shape))
             own = bernoulli_log_prob(states, jnp.broadcast_to(logits, states.shape))
             (h, others, us, above), state, log_prob = branch(((h, others, us, above), log_prob), states, own[..., 0])
             above = (*above, state)
         others = (*others, (*h[:-1], *above))
-        context = h[-1]
+        context = pair.inference.above(x, h[-1])
     return (h, others, us), log_prob

@@ -62,8 +62,8 @@ def chain(
     (context,) = inference.contexts(x, ())
     values = []
     for i, layer in enumerate(inference.layers):
-        context = value(i, layer.logits(context))
-        values.append(context)
+        values.append(value(i, layer.logits(context)))
+        context = inference.above(x, values[-1])
     return tuple(values)
 
 

@@ -76,7 +76,8 @@ class Concrete(Estimator):
                 off = 1 - jax.nn.sigmoid(logits)
                 u, own = every_unit(*quadrature(jnp.stack([jnp.zeros_like(off), off, jnp.ones_like(off)]), nodes=16))
                 (us, logits), u, log_prob = branch(((us, logits), log_prob), u, own[..., 0])
-                us, context = (*us, u), jax.nn.sigmoid((logits + logit(u)) / self.temperature)
+                relaxed = jax.nn.sigmoid((logits + logit(u)) / self.temperature)
+                us, context = (*us, u), pair.inference.above(x, relaxed)
             return us, log_prob
 
         return every_case(one, x, self.samples)

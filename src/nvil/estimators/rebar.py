@@ -107,7 +107,7 @@ class REBAR(Estimator):
                 (us, vs, mean), u, log_prob = branch(((us, vs, mean), log_prob), u, own[..., 0])
                 v, own = every_unit(*quadrature(jnp.stack([jnp.zeros_like(mean), jnp.ones_like(mean)]), nodes=10))
                 (us, vs, mean, u), v, log_prob = branch(((us, vs, mean, u), log_prob), v, own[..., 0])
-                us, vs, context = (*us, u), (*vs, v), is_on(u, mean)
+                us, vs, context = (*us, u), (*vs, v), pair.inference.above(x, is_on(u, mean))
             return (us, vs), log_prob
 
         return every_case(one, x, self.samples)
@@ -152,7 +152,8 @@ def relaxed_signal(
     """c(z): the local signal of `layer` with its latents, and those above, relaxed."""
     values = (*h[:layer], jax.nn.sigmoid(z / temperature))
     for upper, own in zip(pair.inference.layers[layer + 1 :], u[layer + 1 :], strict=True):
-        values = (*values, jax.nn.sigmoid((upper.logits(values[-1]) + logit(own)) / temperature))
+        logits = upper.logits(pair.inference.above(x, values[-1]))
+        values = (*values, jax.nn.sigmoid((logits + logit(own)) / temperature))
     log_p, log_q = pair.model.log_prob(x, values), pair.inference.log_prob(values, x)
     return local_signals(log_p[None], log_q[None])[0, :, layer]
 

@@ -11,13 +11,13 @@ from nvil.contracts import Estimator, Info, Pair, Parameters, needs
 from nvil.errors import UsageError
 from nvil.estimators.samples import (
     check_samples,
-    count_cases,
     enumerate_dreams,
     enumerate_latents,
     every_two,
     log_probs,
     log_weights,
     many_sample_bound,
+    sample_dreams,
     sample_latents,
 )
 
@@ -46,7 +46,7 @@ class ReweightedWakeSleep(Estimator):
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Any:
         """`(h, (x', h'))`: latents for the minibatch, and a dream for every case of it, or None without sleep."""
         wake, sleep = jax.random.split(key)
-        dreams = pair.model.sample(sleep, count_cases(x)) if self.sleep else None
+        dreams = sample_dreams(sleep, pair, x) if self.sleep else None
         return sample_latents(wake, pair, x, self.samples), dreams
 
     def gradients_from(self, draws: Any, params: Parameters, x: Any, state: None) -> tuple[Parameters, None, Info]:
@@ -68,7 +68,7 @@ class ReweightedWakeSleep(Estimator):
         h, log_prob = enumerate_latents(pair, x, self.samples)
         if not self.sleep:
             return (h, None), log_prob
-        return every_two((h, log_prob), enumerate_dreams(pair, count_cases(x)))
+        return every_two((h, log_prob), enumerate_dreams(pair, x))
 
     def objective(self, key: Key[Array, ""], pair: Pair, x: Any) -> Float[Array, " cases"]:
         """The bound of K samples, which the wake phase of theta climbs."""

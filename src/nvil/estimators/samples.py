@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from nvil import exact
-from nvil.contracts import Latents, Pair
+from nvil.contracts import Latents, Pair, given_of
 from nvil.errors import UsageError
 
 
@@ -56,13 +56,23 @@ def enumerate_latents(pair: Pair, x: Any, samples: int) -> tuple[Latents, Float[
     return draws, jnp.sum(log_q[np.arange(cases), choices], axis=(1, 2))
 
 
-def enumerate_dreams(pair: Pair, cases: int) -> tuple[Any, Float[Array, " outcomes"]]:
-    """Every outcome of `model.sample(key, cases)`, `(x, h)`, and its log-probability."""
-    visible = jnp.asarray(pair.model.visible_support())
+def sample_dreams(key: Key[Array, ""], pair: Pair, x: Any) -> tuple[Any, Latents]:
+    """(x', h') ~ P(x, h), as many as there are cases in `x`; of a conditional model given their context."""
+    return pair.model.sample(key, count_cases(x), *given_of(pair.model, x))
+
+
+def enumerate_dreams(pair: Pair, x: Any) -> tuple[Any, Float[Array, " outcomes"]]:
+    """Every outcome of `sample_dreams`, `(x', h')`, and its log-probability."""
+    cases = count_cases(x)
+    given = given_of(pair.model, x)
+    every = [jnp.asarray(pair.model.visible_support(*(y[i] for y in given))) for i in range(cases)]
     latents = jax.tree.map(jnp.asarray, pair.model.support())
-    joint = exact.model_log_prob(pair.model, visible, latents)
-    row, column = jnp.divmod(exact.every_choice(joint.size, cases), joint.shape[1])
-    return (visible[row], jax.tree.map(lambda values: values[column], latents)), jnp.sum(joint[row, column], axis=1)
+    joint = jnp.stack([exact.model_log_prob(pair.model, rows, latents) for rows in every])
+    choices = exact.every_choice(joint[0].size, cases)
+    row, column = np.divmod(choices, joint.shape[2])
+    case = np.arange(cases)
+    draws = jnp.stack(every)[case, row], jax.tree.map(lambda values: values[column], latents)
+    return draws, jnp.sum(joint[case, row, column], axis=1)
 
 
 def every_two(

@@ -10,11 +10,11 @@ from jaxtyping import Array, Float, Key
 from nvil.contracts import Estimator, Info, Pair, Parameters, needs
 from nvil.estimators.samples import (
     check_samples,
-    count_cases,
     enumerate_dreams,
     enumerate_latents,
     every_two,
     log_probs,
+    sample_dreams,
     sample_latents,
 )
 
@@ -37,7 +37,7 @@ class WakeSleep(Estimator):
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Any:
         """`(h, (x', h'))`: latents for the minibatch, and a dream for every case of it."""
         wake, sleep = jax.random.split(key)
-        return sample_latents(wake, pair, x, self.samples), pair.model.sample(sleep, count_cases(x))
+        return sample_latents(wake, pair, x, self.samples), sample_dreams(sleep, pair, x)
 
     def gradients_from(self, draws: Any, params: Parameters, x: Any, state: None) -> tuple[Parameters, None, Info]:
         h, (dream_x, dream_h) = draws
@@ -52,7 +52,7 @@ class WakeSleep(Estimator):
         return gradients, None, info
 
     def enumerate_draws(self, pair: Pair, x: Any) -> tuple[Any, Float[Array, " outcomes"]]:
-        return every_two(enumerate_latents(pair, x, self.samples), enumerate_dreams(pair, count_cases(x)))
+        return every_two(enumerate_latents(pair, x, self.samples), enumerate_dreams(pair, x))
 
 
 def wake_sleep(*, samples: int = 1) -> WakeSleep:

@@ -14,6 +14,7 @@ Where several figures of one run are drawn, give them `nvil.report.Summary(run)`
 is then worked out once.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -169,9 +170,11 @@ def marginals(run: Run | Summary, axes: Axes) -> None:
     summary = _summary(run)
     if summary.pair is None or summary.samples is None:
         raise UsageError(summary.why_no_parameters)
-    trained = np.asarray(summary.pair.inference.center.value)
+    trained = np.asarray(summary.pair.inference.center.value)[summary.context :]
     axes.plot([0, 1], [0, 1], color="0.5", linewidth=0.8)
-    axes.plot(trained, summary.samples[1].mean(axis=0), "o", color=COLOURS[0], markersize=5, alpha=0.7)
+    axes.plot(
+        trained, summary.samples[1].mean(axis=0)[summary.context :], "o", color=COLOURS[0], markersize=5, alpha=0.7
+    )
     axes.set_xlabel("on in the training data (share)")
     axes.set_ylabel("on in samples (share)")
     axes.set_xlim(-0.03, 1.03)
@@ -183,11 +186,12 @@ def weight_pictures(summary: Summary, count: int = 100) -> np.ndarray | None:
     """The weights of the units that carry most, as ink in [0, 1]: a unit's largest is black, minus that is white."""
     if summary.weights is None or summary.pair is None:
         return None
-    mean = np.asarray(summary.pair.inference.center.value, float)
+    mean = np.asarray(summary.pair.inference.center.value, float)[summary.context :]
     # What the data says nothing about keeps its first weights, or drifts: noise that would draw the eye.
     shown = np.where(mean * (1 - mean) > 1e-3, summary.weights[:count], 0)
     limit = np.maximum(np.quantile(np.abs(shown), 0.99, axis=1, keepdims=True), 1e-9)
-    return np.clip(0.5 + 0.5 * shown / limit, 0, 1)
+    ink = np.clip(0.5 + 0.5 * shown / limit, 0, 1)
+    return np.pad(ink, ((0, 0), (summary.context, 0)), constant_values=0.5)  # a context may be part of the picture
 
 
 def paired_pictures(summary: Summary, count: int = 50) -> np.ndarray | None:
@@ -195,7 +199,8 @@ def paired_pictures(summary: Summary, count: int = 50) -> np.ndarray | None:
     if summary.reconstructions is None or summary.cases is None:
         return None
     shown = summary.reconstructions[:count]
-    return np.concatenate([summary.cases[: len(shown)], shown], axis=1)
+    pixels = math.prod(summary.run.facts.image or shown.shape[1:])
+    return np.concatenate([summary.cases[: len(shown), -pixels:], shown[:, -pixels:]], axis=1)
 
 
 def _summary(run: Run | Summary) -> Summary:

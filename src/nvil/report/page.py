@@ -208,6 +208,7 @@ def _description(summary: Summary) -> Part:
     run, config = summary.run, summary.run.config
     kind = "words" if run.documents else "variables"
     sizes = f"cases of {run.facts.visible:,} {kind}"
+    sizes += f", the first {run.facts.context:,} of them given" if run.facts.context else ""
     if summary.dataset is not None:
         train, validation, test = summary.dataset.sizes(run.plan.validation or 0)
         sizes = f"{train:,} training, {validation:,} validation and {test:,} test {sizes}"
@@ -303,6 +304,8 @@ def _samples(summary: Summary, *, pictures: int = 100, documents: int = 8) -> Pa
             if summary.as_drawn
             else "Each picture is a sample: the darker a pixel, the likelier it is on given the sampled latents."
         )
+        if summary.context:
+            caption += " Each is given the context of a test case."
         shown = mean[:pictures]
         return Part(_picture(shown, summary.run.facts.image, f"{len(shown)} samples in a grid."), caption)
     alt = "Share of ones in the training data against the share in samples, a point for each variable."
@@ -357,7 +360,14 @@ def _latents(summary: Summary) -> Part | None:
             share = summary.usual * np.exp(row - row.max())
             share /= share.sum()
             ordered = [summary.vocabulary[i] for i in summary.raised_order(share)]
-            rows.append([f"{unit}" if each == 1 else f"{unit // each}: {unit % each}", kl, " ".join(ordered[:8]), " ".join(ordered[:-6:-1])])
+            rows.append(
+                [
+                    f"{unit}" if each == 1 else f"{unit // each}: {unit % each}",
+                    kl,
+                    " ".join(ordered[:8]),
+                    " ".join(ordered[:-6:-1]),
+                ]
+            )
         caption = (
             f"Each row is a {what} and the words whose share changes most when it is on, all else as usual: read a "
             f"row as a topic ({len(rows)} of {len(weights)} {of_h1}, {order}; shares are compared by their square "

@@ -10,8 +10,12 @@ from nvil.runs.storage import atomic_write
 
 
 def grid(cases: np.ndarray, image: tuple[int, int], *, columns: int = 10, side: int = 48) -> np.ndarray:
-    """Cases with values in [0, 1] as one grey picture, ink dark, each about `side` pixels wide."""
+    """Cases with values in [0, 1] as one grey picture, ink dark, each about `side` pixels wide.
+
+    The last columns of a case are its picture: a context that is no part of it comes before.
+    """
     height, width = image
+    cases = cases[:, -height * width :]
     zoom = max(1, round(side / max(height, width)))
     gap = max(2, zoom // 3)
     rows = -(-len(cases) // columns)

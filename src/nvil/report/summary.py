@@ -186,7 +186,7 @@ class Summary:
             return None
         if self.run.documents:
             return data.unigram_bound(self.dataset.train, self.test) if self.dataset else None
-        return data.factorial_bound(self.test)
+        return data.factorial_bound(self.test, self.context)
 
     @cached_property
     def cases(self) -> Float[np.ndarray, "cases visible"] | None:
@@ -225,7 +225,12 @@ class Summary:
         """A hundred samples `(x, E[x | h])`; `(x, x)` for those shown as drawn."""
         if self.pair is None or not (hasattr(self.pair.model, "sample") and hasattr(self.pair.model, "mean")):
             return None
-        drawn = apply.sample(self.pair, 100, means=not self.as_drawn)
+        given = None
+        if self.context:  # those of test cases
+            if self.cases is None:
+                return None
+            given = np.resize(self.cases[:, : self.context], (100, self.context))
+        drawn = apply.sample(self.pair, 100, given=given, means=not self.as_drawn)
         x = np.asarray(drawn.x, float)
         return x, x if drawn.mean is None else np.asarray(drawn.mean, float)
 
@@ -260,15 +265,23 @@ class Summary:
         model = None if self.pair is None else self.pair.model
         logits = getattr(model.layers[0], "logits", None) if isinstance(model, BeliefNetwork) else None
         if isinstance(logits, Affine) and self.categories == 1:
-            return np.asarray(logits.weights, float)
+            return np.asarray(logits.weights, float)[: logits.weights.shape[0] - self.context]
         if not isinstance(logits, Affine | Nonlinear):
             return None
         assert self.pair is not None
-        usual = apply.sample(self.pair, 500, means=False).h[0].mean(axis=0)
+        context = np.asarray(self.pair.inference.center.value)[: self.context]
+        given = context if self.context else None
+        usual = apply.sample(self.pair, 500, given=given, means=False).h[0].mean(axis=0)
         latent = np.arange(len(usual)) // self.categories
         own = latent[:, None] == latent
         on, off = np.where(own, np.eye(len(usual)), usual), np.where(own & (self.categories == 1), 0, usual)
-        return np.asarray(logits(as_float(on)) - logits(as_float(off)), float)
+        on, off = (as_float(np.hstack([each, np.tile(context, (len(usual), 1))])) for each in (on, off))
+        return np.asarray(logits(on) - logits(off), float)
+
+    @property
+    def context(self) -> int:
+        """How many columns, the first ones, the others are modelled given."""
+        return self.run.facts.context or 0
 
     @property
     def categories(self) -> int:

@@ -105,7 +105,7 @@ class Config:
     latent_bias: tuple[float, ...] = option(
         (-2.0,),
         "model",
-        "Where the biases of Bernoulli latents start, in P and in Q: one number, or one per layer. Below zero the latents "
+        "Where the biases of Bernoulli latents start, in P and in Q: one number, or one per layer. Below zero they "
         "start sparse, which helps a factorial inference network most.",
     )
 
@@ -211,6 +211,12 @@ class Config:
         "data",
         "Of tables: columns that are not data, such as a label, by their names in the header or places from 0 (-1 is "
         "the last).",
+    )
+    given: tuple[str, ...] = option(
+        (),
+        "data",
+        "Model the other columns given these, which both networks then see: names in the header, places from 0, or a "
+        "range of places such as 0-391.",
     )
     columns: int | None = option(None, "data", "Of a stream of column:count lines: how many columns there are.")
 
@@ -349,7 +355,9 @@ class Config:
 
         return load(self.data, self.choices())
 
-    def build_pair(self, visible: int, mean: Any = None, lengths: Sequence[int] | None = None) -> "Pair":
+    def build_pair(
+        self, visible: int, mean: Any = None, lengths: Sequence[int] | None = None, given: int = 0
+    ) -> "Pair":
         """The untrained model and inference network."""
         from nvil import models
 
@@ -362,6 +370,7 @@ class Config:
             categories=self.categories,
             between=self.between,
             activation=self.activation,
+            given=given,
             lengths=lengths,
             mean=mean,
             latent_bias=self.latent_bias,

@@ -71,9 +71,11 @@ class DataFacts:
     visible: int
     fingerprint: str
     image: tuple[int, int] | None = None
-    """The (height, width) of a case where it is a picture."""
+    """The (height, width) of a case, or of all but its context, where it is a picture."""
     lengths: tuple[int, ...] | None = None
     """A hundred quantiles of the lengths of documents; None for other data."""
+    context: int | None = None
+    """How many columns, the first ones, the others are modelled given; None for a model of all columns."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,9 +165,12 @@ class Run:
         shape = source.first().shape
         words = None if vocabulary is None else tuple(vocabulary)
         facts = DataFacts(
-            math.prod(shape[1:]), fingerprint(data, None if counted else validation, vocabulary=words), image
+            math.prod(shape[1:]),
+            fingerprint(data, None if counted else validation, vocabulary=words),
+            image,
+            context=getattr(pair.model, "given", 0) or None,
         )
-        if image is not None and math.prod(image) != facts.visible:
+        if not _pictured(facts):
             raise UsageError(f"`image` {image} does not have {facts.visible} pixels.")
         own = Own(learner.batch_size, _description(learner.estimator), _parameters(pair), learner.average)
 
@@ -191,15 +196,18 @@ class Run:
             config = dataclasses.replace(config, validation=default_validation(cases))
         if dataset.validation is None and isinstance(train, Rows):
             check_hold_out(config.validation or 0, cases)
-        facts = DataFacts(train.first().shape[1], dataset.fingerprint, dataset.image, dataset.lengths)
-        shapes = _shapes(lambda: config.build_pair(facts.visible, lengths=facts.lengths))
+        facts = DataFacts(
+            train.first().shape[1], dataset.fingerprint, dataset.image, dataset.lengths, dataset.context or None
+        )
+        context = dataset.context
+        shapes = _shapes(lambda: config.build_pair(facts.visible, lengths=facts.lengths, given=context))
         _check_memory(shapes)
         config.build_learner().estimator.check(shapes)
 
         def prepare() -> Experiment:
             validation = config.validation if dataset.validation is None else dataset.validation
             kept, held_out = training.hold_out(train, validation, config.seed)
-            pair = config.build_pair(facts.visible, kept.first().mean(), facts.lengths)
+            pair = config.build_pair(facts.visible, kept.first().mean(), facts.lengths, context)
             return Experiment(pair, config.build_learner(), kept, held_out)
 
         run = Run(
@@ -236,7 +244,7 @@ class Run:
         words = _read_vocabulary(folder / "vocabulary.txt")
         config, facts = run.config, run.facts
         if config is not None:
-            shapes = _shapes(lambda: config.build_pair(facts.visible, lengths=facts.lengths))
+            shapes = _shapes(lambda: config.build_pair(facts.visible, lengths=facts.lengths, given=facts.context or 0))
         else:
             shapes = None if pair is None else _shapes(lambda: pair)
             if shapes is not None:
@@ -516,8 +524,10 @@ def _described(folder: Path, values: Mapping[str, Any]) -> Run:
     facts = DataFacts(**typed_fields(DataFacts, values, [field.name for field in dataclasses.fields(DataFacts)]))
     if not 1 <= facts.visible <= LARGEST:
         raise UsageError(f"visible must be at least 1 and at most {LARGEST}, got {facts.visible}")
-    if facts.image is not None and (math.prod(facts.image) != facts.visible or min(facts.image) < 1):
-        raise UsageError(f"a picture of {list(facts.image)} does not have {facts.visible} pixels")
+    if facts.context is not None and not 1 <= facts.context < facts.visible:
+        raise UsageError(f"context must be at least 1 and less than {facts.visible}, got {facts.context}")
+    if not _pictured(facts):
+        raise UsageError(f"a picture of {list(facts.image or ())} does not have {facts.visible} pixels")
     if facts.lengths is not None and not (facts.lengths and all(1 <= each <= LARGEST for each in facts.lengths)):
         raise UsageError("lengths must be at least 1")
     if values.get("made_from") == "python":
@@ -527,6 +537,12 @@ def _described(folder: Path, values: Mapping[str, Any]) -> Run:
     if (facts.lengths is None) == (config.values == "counts"):
         raise UsageError("lengths are those of documents, whose values must be counts")
     return Run(folder, _plan(config), facts, config)
+
+
+def _pictured(facts: DataFacts) -> bool:
+    """Whether cases, with or without their context, have as many values as their picture, if any, has pixels."""
+    sizes = (facts.visible, facts.visible - (facts.context or 0))
+    return facts.image is None or (math.prod(facts.image) in sizes and min(facts.image) >= 1)
 
 
 def _plan(config: Config) -> Plan:
