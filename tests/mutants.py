@@ -164,6 +164,27 @@ MUTANTS = (
         "uniform(key, (*logits.shape[:-2], 1)) + 0 * logits[..., 0]).reshape(*logits.shape[:-2], self.units)",
         named("layers", "a_categorical_layer_samples_its_distribution"),
     ),
+    Mutant(
+        "the noise of a Gaussian layer is not fixed",
+        "layers.py",
+        "noise = jax.lax.stop_gradient((value - mean) * jnp.exp(-log_deviation))",
+        "noise = (value - mean) * jnp.exp(-log_deviation)",
+        named("gaussian", "reparameterised_gradients_are_unbiased"),
+    ),
+    Mutant(
+        "log Q of a Gaussian layer has no gradient",
+        "estimators/nvil.py",
+        "total = total - jnp.sum(log_q - discrete)",
+        "total = total - jax.lax.stop_gradient(jnp.sum(log_q - discrete))",
+        named("gaussian", "reparameterised_gradients_are_unbiased"),
+    ),
+    Mutant(
+        "the draws of a Gaussian layer do not move with those below",
+        "networks.py",
+        "            context = self.above(x, values[-1])\n        return tuple(values)",
+        "            context = self.above(x, jax.lax.stop_gradient(values[-1]))\n        return tuple(values)",
+        named("gaussian", "reparameterised_gradients_are_unbiased"),
+    ),
     # networks
     Mutant(
         "Q samples every layer with one key",

@@ -197,7 +197,11 @@ BERNOULLI = ("arm", "disarm", "muprop", "rebar", "straight_through", "concrete")
 @pytest.mark.parametrize("name", BERNOULLI)
 def test_other_layers_are_refused_before_anything_is_computed(name):
     estimator = getattr(estimators, name)()
-    for choices in ({"inference": "autoregressive"}, {"latents": ("bernoulli", "categorical")}):
+    for choices in (
+        {"inference": "autoregressive"},
+        {"latents": ("bernoulli", "categorical")},
+        {"latents": "gaussian"},
+    ):
         pair = eqx.filter_eval_shape(lambda choices=choices: nvil.sbn(3, (2, 2), **choices))
         with pytest.raises(nvil.UsageError, match="needs an inference network of factorial Bernoulli layers"):
             nvil.Learner(estimator).init(pair, as_rows(np.zeros((4, 3))))

@@ -231,7 +231,7 @@ def test_a_conditional_model_of_categories(capsys):
     settings = ("--hidden", "5", "--updates", "4", "--validation", "5", "--batch-size", "4", "--between", "3")
     kind = ("--latents", "categorical", "--categories", "3")
     run("train", "--data", "table.csv", "--given", "b", "a", *kind, *settings, "--out", "run")
-    out, err = capsys.readouterr()
+    err = capsys.readouterr().err
     assert "49 training, 5 validation and 6 test cases of 9 binary units given 2" in err
     assert "x 9 given 2 <- tanh 3 <- h1 5x3, nvil" in err
     kept = tomllib.loads((Path("run") / "config.toml").read_text())
@@ -446,6 +446,7 @@ NONSENSE = {
     ("--between", "5", "0"): "The sizes of --between layers must be at least 1 and at most 2147483647, got 0.",
     ("--activation", "relu"): "--activation is for deterministic layers; give their sizes with --between.",
     ("--latents", "200"): "--latents says what the latents are, such as bernoulli; 200 is for --hidden.",
+    ("--latents", "gaussian", "--model", "fdarn"): "Gaussian latents are factorial: take --model sbn",
     ("--latents", "categorial"): "Unknown kind of latents 'categorial'; did you mean 'categorical'?",
     ("--latents", "bernoulli", "bernoulli", "categorical"): "--latents must be one word, or one per layer (2), got 3.",
     ("--categories", "5"): "--categories is for --latents categorical.",

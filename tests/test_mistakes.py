@@ -75,7 +75,7 @@ MISTAKES = {
     "nvil.sbn(16, 4)": "`hidden` lists the sizes of layers, from the data up: write (4,), not 4.",
     "nvil.sbn(16, (4,), between=5)": "`between` lists the sizes of layers, from the data up: write (5,), not 5.",
     "nvil.sbn(16, (4,), between=(0,))": "The sizes of layers `between` must be at least 1, got 0.",
-    'nvil.sbn(16, (4,), latents="binary")': "Unknown kind of latents 'binary'; choose one of: bernoulli, categorical.",
+    'nvil.sbn(16, (4,), latents="binary")': "Unknown kind of latents 'binary'; choose one of: bernoulli, categorical",
     'nvil.sbn(16, (4,), latents=("bernoulli",) * 2)': "`latents` must be one kind, or one per layer (1), got 2.",
     'nvil.sbn(16, (4,), latents="categorical", categories=1)': "`categories` must be at least 2, got 1.",
     "nvil.sbn(16, (4.5,))": "Layer sizes must be whole numbers, got 4.5.",

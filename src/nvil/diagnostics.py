@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Latents, Pair, Parameters, TrainState, trained
-from nvil.layers import AutoregressiveBernoulli, Bernoulli, Categorical, Layer, softplus
+from nvil.layers import AutoregressiveBernoulli, Bernoulli, Categorical, Gaussian, Layer, softplus
 from nvil.networks import BeliefNetwork, InferenceNetwork
 from nvil.rows import Rows
 
@@ -100,6 +100,10 @@ def _divergence(q: Layer, p: Layer, value: Array, below: Array, context: Array) 
     if isinstance(q, Categorical) and isinstance(p, Categorical):
         a, b = q.log_rates(value, below), p.log_rates(value, context)
         return jnp.sum(jnp.exp(a) * (a - b), axis=-1)
+    if isinstance(q, Gaussian) and isinstance(p, Gaussian):
+        (m, log_s), (prior_m, prior_log_s) = q.mean_and_log_deviation(below), p.mean_and_log_deviation(context)
+        scale = jnp.exp(-2 * prior_log_s)
+        return prior_log_s - log_s + 0.5 * (jnp.exp(2 * log_s) + (m - prior_m) ** 2) * scale - 0.5
     assert isinstance(q, BINARY)
     assert isinstance(p, BINARY)
     a, b = q.conditional_logits(value, below), p.conditional_logits(value, context)
@@ -118,7 +122,9 @@ def has_known_layers(pair: Pair) -> bool:
     if not (isinstance(pair.model, BeliefNetwork) and isinstance(pair.inference, InferenceNetwork)):
         return False
     each = list(zip(pair.inference.layers, pair.model.layers[1:], strict=True))
-    return all(any(isinstance(q, kind) and isinstance(p, kind) for kind in (BINARY, Categorical)) for q, p in each)
+    return all(
+        any(isinstance(q, kind) and isinstance(p, kind) for kind in (BINARY, Categorical, Gaussian)) for q, p in each
+    )
 
 
 @eqx.filter_jit

@@ -6,6 +6,7 @@ parents, such as the prior P(h^n), is a layer whose context has no units: an arr
 
 import abc
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -338,6 +339,44 @@ class AutoregressiveCategorical(Categorical):
     def _masked(self) -> Float[Array, "units units"]:
         variable = np.arange(self.units) // self.categories
         return jnp.where(variable[:, None] < variable, self.within, 0)
+
+
+class Gaussian(Layer):
+    """Independent Gaussian units, which can be reparameterised (Section 3.1): v = m + s e, e ~ N(0, 1).
+
+    log P(v | context) = sum_j -1/2 ((v_j - m_j) / s_j)^2 - log s_j - 1/2 log 2 pi,   (m, log s) = moments(context)
+    """
+
+    moments: LogitsMap
+    units: int = eqx.field(static=True)
+
+    def sample(self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+        mean, log_deviation = self.mean_and_log_deviation(context)
+        return mean + jnp.exp(log_deviation) * jax.random.normal(key, mean.shape, mean.dtype)
+
+    def log_prob(
+        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
+    ) -> Float[Array, "*batch"]:
+        mean, log_deviation = self.mean_and_log_deviation(context)
+        noise = (value - mean) * jnp.exp(-log_deviation)
+        return -jnp.sum(0.5 * noise**2 + log_deviation, axis=-1) - 0.5 * math.log(2 * math.pi) * self.units
+
+    def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+        return self.mean_and_log_deviation(context)[0]
+
+    def mean_and_log_deviation(
+        self, context: Float[Array, "*batch inputs"]
+    ) -> tuple[Float[Array, "*batch units"], Float[Array, "*batch units"]]:
+        moments = self.moments(context)
+        return moments[..., : self.units], moments[..., self.units :]
+
+    def reparameterised(
+        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
+    ) -> Float[Array, "*batch units"]:
+        """The same value as a function of the layer's parameters and its context, the noise behind it being fixed."""
+        mean, log_deviation = self.mean_and_log_deviation(context)
+        noise = jax.lax.stop_gradient((value - mean) * jnp.exp(-log_deviation))
+        return mean + jnp.exp(log_deviation) * noise
 
 
 def _sampled_mean(layer: Layer, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:

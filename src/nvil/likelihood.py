@@ -87,7 +87,7 @@ def _states(layer: Layer) -> int:
     """How many values a layer of latents can take."""
     if isinstance(layer, Categorical):
         return layer.categories ** (layer.units // layer.categories)
-    return 2**layer.units
+    return 2**layer.units  # of a Gaussian layer, `support` says that there are none to list
 
 
 def summary(

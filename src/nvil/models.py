@@ -23,6 +23,7 @@ from nvil.layers import (
     AutoregressiveCategorical,
     Bernoulli,
     Categorical,
+    Gaussian,
     Layer,
     Multinomial,
     Nonlinear,
@@ -34,7 +35,7 @@ from nvil.rows import Rows, as_rows
 
 Mean = Float[Array | np.ndarray, " visible"]
 WITHIN = ("factorial", "autoregressive")
-LATENTS = ("bernoulli", "categorical")
+LATENTS = ("bernoulli", "categorical", "gaussian")
 LATENT_BIAS = -2.0
 """Where the biases of the latents start: sparse, which won on every data set tried (results/README.md)."""
 
@@ -63,8 +64,8 @@ def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair
     - `hidden`: the number of latent variables in each layer, from the data up.
     - `inference`: "factorial" (the default), or "autoregressive" for connections within each layer of Q (Section 4.2,
       Table 2).
-    - `latents`: "bernoulli" (the default), or "categorical" for latents that are each one of several categories,
-      one-hot; for all layers, or one for each from the data up.
+    - `latents`: "bernoulli" (the default), "categorical" for latents that are each one of several categories, one-hot,
+      or "gaussian"; for all layers, or one for each from the data up. Gaussian layers are factorial.
     - `categories`: of every categorical latent; 10 by default.
     - `between`: the sizes of deterministic layers between any two stochastic ones, in P and in Q, from the data up,
       such as (200,); by default none, as in the paper. They make the conditionals nonlinear.
@@ -139,8 +140,9 @@ def chain(pair: Pair) -> str:
     for name, layer in zip(names, pair.model.layers, strict=True):
         each = getattr(layer, "categories", 1)
         parts.append(f"{name} {layer.units // each}{f'x{each}' if each > 1 else ''}")
-        if isinstance(logits := getattr(layer, "logits", None), Nonlinear) and layer is not pair.model.layers[-1]:
-            parts += [f"{logits.activation} {each.bias.size}" for each in reversed(logits.between)]
+        maps = getattr(layer, "logits", getattr(layer, "moments", None))
+        if isinstance(maps, Nonlinear) and layer is not pair.model.layers[-1]:
+            parts += [f"{maps.activation} {each.bias.size}" for each in reversed(maps.between)]
     given = getattr(pair.model, "given", 0)
     parts[0] += f" given {given}" if given else ""
     return " <- ".join(parts)
@@ -167,6 +169,8 @@ def _pair(
     visible = columns - _given(given, columns, documents=lengths is not None)
     biases = _per_layer(latent_bias, len(hidden))
     kinds = _kinds(latents, len(hidden))
+    if "gaussian" in kinds and "autoregressive" in (hidden_within, inference):
+        raise UsageError('Gaussian latents are factorial: take `model="sbn"` and `inference="factorial"`.')
     if _whole_numbers([categories], "`categories`")[0] < 2:
         raise UsageError(f"`categories` must be at least 2, got {categories}.")
     # A categorical variable is as many units as it has categories.
@@ -187,12 +191,16 @@ def _pair(
         return _starting_at(bias, nonlinear(key, inputs, units, between, activation))
 
     def layers(keys: Any, within: str, inputs: Sequence[int], between: Sequence[int]) -> tuple[Layer, ...]:
-        return tuple(
-            _categorical(within, logits(key, below, size, 0.0, between), size, categories)
-            if kind == "categorical"
-            else _bernoulli(within, logits(key, below, size, bias, between), size)
-            for key, below, size, kind, bias in zip(keys, inputs, hidden, kinds, biases, strict=True)
-        )
+        found = []
+        for key, below, size, kind, bias in zip(keys, inputs, hidden, kinds, biases, strict=True):
+            if kind == "gaussian":  # a mean and a log-deviation for each: they start near N(0, 1)
+                layer = Gaussian(moments=logits(key, below, 2 * size, 0.0, between), units=size)
+            elif kind == "categorical":
+                layer = _categorical(within, logits(key, below, size, 0.0, between), size, categories)
+            else:
+                layer = _bernoulli(within, logits(key, below, size, bias, between), size)
+            found.append(layer)
+        return tuple(found)
 
     down_between = between[::-1]  # listed from the data up, and P goes down
     start = 0.0 if mean is None else _visible_bias(center[given:], documents=lengths is not None)

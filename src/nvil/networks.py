@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Constant
 from nvil.errors import UsageError
-from nvil.layers import Layer
+from nvil.layers import Gaussian, Layer
 from nvil.rows import Source
 
 
@@ -138,6 +138,21 @@ class InferenceNetwork(eqx.Module):
             layer.conditional_mean(value, context)
             for layer, value, context in zip(self.layers, h, self.contexts(x, h), strict=True)
         )
+
+    def reparameterised(
+        self, x: Float[Array, "*batch visible"], h: tuple[Float[Array, "*batch _"], ...]
+    ) -> tuple[Float[Array, "*batch _"], ...]:
+        """The same h, those of Gaussian layers as functions of Q's parameters and of the layers below (Section 3.1)."""
+        values = []
+        context = self._centred(x)
+        for layer, value in zip(self.layers, h, strict=True):
+            values.append(layer.reparameterised(value, context) if isinstance(layer, Gaussian) else value)
+            context = self.above(x, values[-1])
+        return tuple(values)
+
+    def pathwise(self) -> tuple[bool, ...]:
+        """Which layers `reparameterised` makes functions of parameters; the others need the score function."""
+        return tuple(isinstance(layer, Gaussian) for layer in self.layers)
 
     def support(self) -> tuple[Float[np.ndarray, "states _"], ...]:
         """Every joint state of the latents."""

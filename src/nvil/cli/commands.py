@@ -471,8 +471,8 @@ def encode(
     """Encode cases with the inference network.
 
     Writes `h1`, `h2`, ...: the probability that each latent is on, a row for every case; of categorical latents that of
-    each category, so that `h1` has the shape (cases, latents, categories). For layers above the first, and for
-    autoregressive layers, it is an average over samples of what they depend on.
+    each category, so that `h1` has the shape (cases, latents, categories); of Gaussian latents their mean. For layers
+    above the first, and for autoregressive layers, it is an average over samples of what they depend on.
 
     Args:
         run: The run's folder.
@@ -480,7 +480,7 @@ def encode(
         out: A .npz file.
         samples: To average over; 1 is exact for the first layer of a factorial inference network.
         binary: Round to binary codes instead (on where the probability is at least one half); of categorical latents,
-            the number of the likeliest category, from 0.
+            the number of the likeliest category, from 0; Gaussian ones are not rounded.
         seed: Of these samples.
         binarize: How grey levels become binary: threshold or stochastic; by default as in training.
         threshold: On from this value up; by default as in training.
@@ -771,9 +771,16 @@ def by_latent(layer: Any, values: Any) -> Any:
 
 
 def most_likely(layer: Any, values: Any) -> Any:
-    """Whether each latent is on, or the number of its category: as bytes, or more where 256 are too few."""
+    """Whether each latent is on, or the number of its category: as bytes, or more where 256 are too few.
+
+    Gaussian latents stay as they are.
+    """
     import numpy as np
 
+    from nvil.layers import Gaussian
+
+    if isinstance(layer, Gaussian):
+        return values
     if not hasattr(layer, "categories"):
         return (values >= 0.5).astype(np.uint8)
     return by_latent(layer, values).argmax(axis=-1).astype(np.min_scalar_type(layer.categories - 1))

@@ -10,7 +10,14 @@ from jaxtyping import Array, Float, Key
 from nvil import signals
 from nvil.contracts import Estimator, Info, Latents, Pair, Parameters, SignalInfo
 from nvil.errors import UsageError
-from nvil.estimators.samples import check_samples, enumerate_latents, log_probs, sample_latents
+from nvil.estimators.samples import (
+    check_samples,
+    enumerate_latents,
+    log_probs,
+    reparameterised,
+    sample_latents,
+    scored,
+)
 from nvil.signals import Chain, Contexts, Transformation, batch_variance, global_signal, local_signals
 
 
@@ -22,6 +29,10 @@ class NVIL(Estimator):
         grad psi^i = 1/S sum_s l^i_s grad C^i(h^(i-1)_s)
 
     for S samples h_s ~ Q(h | x) of every case, summed over the cases. Build it with `nvil` or `reinforce`.
+
+    Gaussian layers of Q need no score function: their draws are functions of phi, and gradients go through them, both
+    of the bound and of the log Q of discrete layers above (Section 3.1; Kingma & Welling, 2014). They have signals too,
+    which are used for nothing.
     """
 
     transformation: Chain
@@ -46,7 +57,7 @@ class NVIL(Estimator):
         """Algorithm 1, line by line, for latents `draws` that have been sampled already."""
 
         def objective(params: Parameters) -> tuple[Float[Array, ""], tuple[Any, Info]]:
-            log_p, log_q = log_probs(params.pair, x, draws)
+            log_p, log_q = log_probs(params.pair, x, reparameterised(params.pair, x, draws))
             # Q may share parameters with what its baselines see; the baselines' loss must not train those.
             contexts = jax.lax.stop_gradient(self.contexts(params.pair, x, draws))
             raw = jax.lax.stop_gradient(self.signals(log_p, log_q))
@@ -61,7 +72,10 @@ class NVIL(Estimator):
                 ),
             )
             # Its gradient is what Algorithm 1 accumulates in Delta theta, Delta phi and Delta psi.
-            total = jnp.sum(log_p) + jnp.sum(signal * log_q) + jnp.sum(signal * baseline)
+            discrete = scored(params.inference, log_q)
+            total = jnp.sum(log_p) + jnp.sum(signal * discrete) + jnp.sum(signal * baseline)
+            if discrete is not log_q:
+                total = total - jnp.sum(log_q - discrete)
             return total / self.samples, (new_state, info)
 
         gradients, (state, info) = eqx.filter_grad(objective, has_aux=True)(params)

@@ -28,6 +28,23 @@ def log_probs(
     return log_p, log_q
 
 
+def reparameterised(pair: Pair, x: Any, h: Latents) -> Latents:
+    """The same draws, those of Gaussian layers as functions of Q's parameters: gradients then go through them."""
+    if not any(_pathwise(pair.inference)):
+        return h
+    return for_every_sample(lambda h: pair.inference.reparameterised(x, h), h)
+
+
+def scored(inference: Any, log_q: Float[Array, "samples cases layers"]) -> Float[Array, "samples cases layers"]:
+    """The terms of layers that need the score function; 0 for those whose draws are reparameterised."""
+    pathwise = _pathwise(inference)
+    return log_q * (1 - np.asarray(pathwise, log_q.dtype)) if any(pathwise) else log_q
+
+
+def _pathwise(inference: Any) -> tuple[bool, ...]:
+    return inference.pathwise() if hasattr(inference, "pathwise") else ()
+
+
 def log_weights(pair: Pair, x: Any, h: Latents) -> Float[Array, "samples cases"]:
     """log P(x, h) - log Q(h | x) for every sample: the logarithms of the importance weights."""
     log_p, log_q = log_probs(pair, x, h)

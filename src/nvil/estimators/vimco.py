@@ -16,7 +16,9 @@ from nvil.estimators.samples import (
     log_probs,
     log_weights,
     many_sample_bound,
+    reparameterised,
     sample_latents,
+    scored,
 )
 
 MEANS = ("geometric", "arithmetic")
@@ -30,7 +32,8 @@ class VIMCO(Estimator):
         grad  = sum_k (L - L_-k) grad log Q(h_k | x) + sum_k w_k / (sum_j w_j) grad log w_k
 
     The learning signal L - L_-k says how much better the bound is for sample k. The mean m_k may be geometric or
-    arithmetic; either way L_-k does not depend on h_k, and the estimate is unbiased.
+    arithmetic; either way L_-k does not depend on h_k, and the estimate is unbiased. Draws of Gaussian layers are
+    reparameterised: the second term goes through them, and the first has the log Q of the other layers only.
     """
 
     samples: int = 5
@@ -42,7 +45,8 @@ class VIMCO(Estimator):
 
     def gradients_from(self, draws: Latents, params: Parameters, x: Any, state: None) -> tuple[Parameters, None, Info]:
         def objective(params: Parameters) -> tuple[Float[Array, ""], Info]:
-            log_p, log_q = (jnp.sum(terms, axis=-1) for terms in log_probs(params.pair, x, draws))
+            log_p, terms = log_probs(params.pair, x, reparameterised(params.pair, x, draws))
+            log_p, log_q = jnp.sum(log_p, axis=-1), jnp.sum(terms, axis=-1)
             bound = many_sample_bound(log_p - log_q)
             signal = jax.lax.stop_gradient(bound - self.without_each(log_p - log_q))
             info = Info(
@@ -53,7 +57,8 @@ class VIMCO(Estimator):
                     deviation=jnp.std(signal)[None],
                 ),
             )
-            return jnp.sum(signal * log_q) + jnp.sum(bound), info
+            discrete = jnp.sum(scored(params.inference, terms), axis=-1)
+            return jnp.sum(signal * discrete) + jnp.sum(bound), info
 
         gradients, info = eqx.filter_grad(objective, has_aux=True)(params)
         return gradients, None, info

@@ -353,6 +353,7 @@ def _latents(summary: Summary) -> Part | None:
     order = "those that carry most first" if summary.unit_kl is not None else "those with the largest weights first"
     each = summary.categories
     what, of_h1 = ("latent unit", "units of h1") if each == 1 else ("category of a latent", "categories of h1")
+    when = "one up" if summary.gaussian else "on"
     if summary.run.documents:
         rows = []
         for unit, row in zip(summary.unit_order[:30], weights[:30], strict=True):
@@ -369,7 +370,7 @@ def _latents(summary: Summary) -> Part | None:
                 ]
             )
         caption = (
-            f"Each row is a {what} and the words whose share changes most when it is on, all else as usual: read a "
+            f"Each row is a {what} and the words whose share changes most when it is {when}, all else as usual: read a "
             f"row as a topic ({len(rows)} of {len(weights)} {of_h1}, {order}; shares are compared by their square "
             "roots, so that rare words count too)."
         )
@@ -379,14 +380,14 @@ def _latents(summary: Summary) -> Part | None:
         shown = figures.weight_pictures(summary)
         assert shown is not None
         caption = (
-            f"Each picture is a {what}: when it is on, dark pixels become more likely and light ones less, and mid "
+            f"Each picture is a {what}: when it is {when}, dark pixels become more likely and light ones less, and mid "
             f"grey ones stay ({len(shown)} of {len(weights)} {of_h1}, {order}, each on a scale of its own; pixels "
             "that hardly ever change in the data are left grey)."
         )
         return Part(_picture(shown, summary.run.facts.image, f"Weights of {len(shown)} units in a grid."), caption)
     alt = f"Weights of {min(figures.ROWS, len(weights))} latent units to {summary.run.facts.visible} variables."
     caption = (
-        f"Each row is a {what} of h1, {order}: when it is on, dark columns of the data become more likely and "
+        f"Each row is a {what} of h1, {order}: when it is {when}, dark columns of the data become more likely and "
         "light ones less."
     )
     return Part(_svg(lambda axes: figures.weights(summary, axes), alt, (4.4, 3.0)), caption)

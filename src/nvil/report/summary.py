@@ -15,7 +15,7 @@ from nvil.contracts import Pair
 from nvil.diagnostics import has_known_layers, unit_kl
 from nvil.errors import UsageError
 from nvil.evaluation import DocumentEvaluation, Evaluation, as_float, evaluate, evaluate_documents
-from nvil.layers import Affine, Nonlinear
+from nvil.layers import Affine, Gaussian, Nonlinear
 from nvil.models import chain
 from nvil.networks import BeliefNetwork, InferenceNetwork
 from nvil.random import seeded_key
@@ -275,8 +275,16 @@ class Summary:
         latent = np.arange(len(usual)) // self.categories
         own = latent[:, None] == latent
         on, off = np.where(own, np.eye(len(usual)), usual), np.where(own & (self.categories == 1), 0, usual)
+        if self.gaussian:  # one up, from its mean
+            on, off = usual + np.eye(len(usual)), np.tile(usual, (len(usual), 1))
         on, off = (as_float(np.hstack([each, np.tile(context, (len(usual), 1))])) for each in (on, off))
         return np.asarray(logits(on) - logits(off), float)
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether the first layer's latents are real numbers."""
+        model = None if self.pair is None else self.pair.model
+        return isinstance(model, BeliefNetwork) and isinstance(model.layers[1], Gaussian)
 
     @property
     def context(self) -> int:

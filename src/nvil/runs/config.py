@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MODELS = ("sbn", "fdarn", "darn")
 WITHIN = ("factorial", "autoregressive")
-LATENTS = ("bernoulli", "categorical")
+LATENTS = ("bernoulli", "categorical", "gaussian")
 ACTIVATIONS = ("tanh", "relu")
 ESTIMATORS = (
     "nvil",
@@ -91,8 +91,8 @@ class Config:
     latents: tuple[str, ...] = option(
         ("bernoulli",),
         "model",
-        "What the latents are: bernoulli (on or off) or categorical (each one of several categories, one-hot); one "
-        "word, or one per layer.",
+        "What the latents are: bernoulli (on or off), categorical (each one of several categories, one-hot) or "
+        "gaussian (real numbers, with reparameterised gradients); one word, or one per layer.",
     )
     categories: int = option(10, "model", "Of each categorical latent; --hidden counts the latents.")
     between: tuple[int, ...] = option(

@@ -1,0 +1,126 @@
+"""Gaussian latents, alone and mixed with discrete layers: expectations are integrals, by the trapezoidal rule.
+
+On a grid of step d over the whole line that rule is exact but for exp(-2 pi^2 s^2 / d^2) with Gaussians of deviation s:
+far below 1e-8 here. Sums over "states" of the grid, as `nvil.exact` has them, then want a factor d for each Gaussian.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import nvil
+from helpers import assert_trees_close, nvil_with, randomised, scaled, started
+from nvil import diagnostics, estimators, exact, likelihood
+from nvil.layers import Gaussian, affine
+
+pytestmark = pytest.mark.usefixtures("float64")
+STEP = 0.3
+GRID = np.arange(-15, 15, STEP)
+STRICT = nvil_with(order="strict", normalisation=False, units=3)
+
+
+class OnAGrid(Gaussian):
+    """One Gaussian unit, whose values are listed on the grid."""
+
+    def support(self):
+        assert self.units == 1
+        return GRID[:, None]
+
+
+def gridded(kinds):
+    """A pair of one unit per layer. No weight is large, so that no deviation is small."""
+    pair = scaled(randomised(nvil.sbn(2, (1,) * len(kinds), latents=kinds, mean=np.array([0.2, 0.6])), 0), 0.2)
+    return jax.tree.map(
+        lambda node: OnAGrid(node.moments, node.units) if isinstance(node, Gaussian) else node,
+        pair,
+        is_leaf=lambda node: isinstance(node, Gaussian),
+    )
+
+
+X = np.array([[1.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "kinds"),
+    [
+        (STRICT, ("gaussian",)),
+        (STRICT, ("gaussian", "bernoulli")),
+        (STRICT, ("bernoulli", "gaussian")),
+        (STRICT, ("gaussian", "gaussian")),
+        (estimators.reinforce(), ("gaussian", "bernoulli")),
+        (estimators.rloo(samples=2), ("gaussian", "bernoulli")),
+        (estimators.vimco(samples=2), ("gaussian", "bernoulli")),
+    ],
+)
+def test_reparameterised_gradients_are_unbiased(estimator, kinds):
+    """Against the derivative of the integral over fixed values of h: nothing is reparameterised there."""
+    pair, x = gridded(kinds), jnp.asarray(X)
+    params, state = started(estimator, pair, x)
+    bound_samples = estimator.samples if isinstance(estimator, estimators.VIMCO) else 1
+    result = exact.gradient_moments(estimator, params, x, state).mean
+    latents, gaussians = pair.inference.support(), kinds.count("gaussian")
+    mass = jnp.sum(jnp.exp(exact.inference_log_prob(pair.inference, x, latents)))
+    np.testing.assert_allclose(STEP**gaussians * mass, 1, rtol=1e-11)  # the grid is fine enough
+    gradient = eqx.filter_jit(exact.bound_gradient)(pair, x, latents, bound_samples)
+    assert_trees_close(
+        scaled((result.model, result.inference), STEP ** (gaussians * estimator.samples)),
+        tuple(scaled(gradient, STEP ** (gaussians * bound_samples))),
+    )
+
+
+def test_wake_sleep_needs_no_reparameterisation():
+    pair, x, estimator = gridded(("gaussian",)), jnp.asarray(X), estimators.wake_sleep()
+    params, state = started(estimator, pair, x)
+    result = scaled(exact.gradient_moments(estimator, params, x, state).mean, STEP**2)
+    latents, every = pair.model.support(), jnp.asarray(pair.model.visible_support())
+
+    @eqx.filter_jit
+    def dreams(inference):
+        probability = jnp.exp(exact.model_log_prob(pair.model, every, latents))
+        return STEP * jnp.sum(probability * exact.inference_log_prob(inference, every, latents))
+
+    assert_trees_close(result.inference, eqx.filter_grad(dreams)(pair.inference))
+    wake = eqx.filter_jit(exact.bound_gradient)(pair, x, latents)
+    assert_trees_close(result.model, scaled(wake.model, STEP))
+
+
+def test_a_gaussian_layer_is_that_of_scipy():
+    """Its samples too: a Kolmogorov-Smirnov test, a false alarm in 10,000 seeds."""
+    layer = randomised(Gaussian(affine(jax.random.key(0), 2, 6), 3), 0)
+    context = jnp.asarray([0.3, -0.8])
+    mean, log_deviation = layer.mean_and_log_deviation(context)
+    value = jnp.asarray([0.1, -2.0, 3.0])
+    wanted = scipy.stats.norm(np.asarray(mean), np.exp(log_deviation))
+    np.testing.assert_allclose(layer.log_prob(value, context), wanted.logpdf(value).sum(), rtol=1e-12)
+    np.testing.assert_array_equal(layer.mean(context), mean)
+    np.testing.assert_allclose(layer.reparameterised(value, context), value, rtol=1e-12)
+    drawn = np.asarray(layer.sample(jax.random.key(1), jnp.broadcast_to(context, (4000, 2))))
+    for j in range(3):
+        own = scipy.stats.norm(float(mean[j]), float(np.exp(log_deviation[j])))
+        assert scipy.stats.kstest(drawn[:, j], own.cdf).pvalue > 1e-4 / 3
+    assert np.all(np.abs(np.corrcoef(drawn.T)[np.triu_indices(3, 1)]) < 0.08)
+
+
+def test_the_kl_of_gaussian_units_is_the_layers_term():
+    pair, x = gridded(("gaussian",)), jnp.asarray(X)
+    latents = pair.inference.support()
+    log_q = exact.inference_log_prob(pair.inference, x, latents)
+    log_p = pair.model.layers[1].log_prob(jnp.asarray(latents[0]), jnp.zeros((len(GRID), 0)))
+    (units,) = diagnostics.unit_kl(pair, x, jax.random.key(0))
+    np.testing.assert_allclose(jnp.sum(units), STEP * jnp.sum(jnp.exp(log_q) * (log_q - log_p)), rtol=1e-9)
+
+
+def test_what_gaussian_latents_cannot_do_is_refused():
+    for mistake, sentence in (
+        (lambda: nvil.fdarn(3, (2,), latents="gaussian"), 'Gaussian latents are factorial: take `model="sbn"`'),
+        (lambda: nvil.sbn(3, (2,), latents="gaussian", inference="autoregressive"), "Gaussian latents are factorial"),
+        (
+            lambda: likelihood.exact(nvil.sbn(3, (2,), latents="gaussian"), np.ones((2, 3))),
+            "The values of a Gaussian layer cannot be enumerated.",
+        ),
+    ):
+        with pytest.raises(nvil.UsageError, match=sentence):
+            mistake()
