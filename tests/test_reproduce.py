@@ -14,10 +14,11 @@ import pytest
 import scipy.sparse
 
 import nvil
-from nvil.cli import jobs, main
+from nvil.cli import main
 from nvil.reproduce import presets, results
 from nvil.reproduce.render import render
 from nvil.reproduce.rivals import measure
+from nvil.runs import jobs
 
 CELLS = [cell for table in presets.TABLES for recipe in presets.recipes(table) for cell in presets.cells(table, recipe)]
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from nvil.models import sbn as sbn
     from nvil.runs.config import Config as Config
     from nvil.runs.run import Run as Run
+    from nvil.runs.sweep import Sweep as Sweep
     from nvil.training import Report as Report
     from nvil.training import fit as fit
 
@@ -95,6 +96,7 @@ _HOMES = {
     "sbn": "models",
     "Config": "runs.config",
     "Run": "runs.run",
+    "Sweep": "runs.sweep",
     "Report": "training",
     "fit": "training",
 }

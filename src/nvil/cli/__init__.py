@@ -20,6 +20,7 @@ COMMANDS = {
     "evaluate": "Estimate the bound of a trained model.",
     "sample": "Draw samples from a trained model.",
     "encode": "Encode cases with the inference network.",
+    "sweep": "Train every combination of some choices, side by side.",
     "report": "Write a page on a run, or on several compared.",
     "reproduce": "Reproduce the paper's tables and its figure.",
     "bench": "Measure the speed of updates, beside other libraries.",

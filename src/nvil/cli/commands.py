@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import inspect
+import signal
 import sys
 import time
 import typing
@@ -32,7 +33,7 @@ GROUPS = {
 }
 
 
-def _option(name: str, kind: Any, default: Any, text: str, flag: str | None = None) -> tuple[str, Any, Any]:
+def option(name: str, kind: Any, default: Any, text: str, flag: str | None = None) -> tuple[str, Any, Any]:
     """A field of a dataclass as tyro takes it; of an optional one, the help says what happens without it."""
     optional = type(None) in typing.get_args(kind)
     shown = {str: "TEXT", int: "N", float: "X", Path: "PATH"}
@@ -44,28 +45,31 @@ def _option(name: str, kind: Any, default: Any, text: str, flag: str | None = No
     return name, Annotated[kind, argument], default
 
 
-def _group(name: str, *more: tuple[str, Any, Any]) -> type:
+def group(name: str, *more: tuple[str, Any, Any]) -> type:
     """A dataclass of the choices in one group, as tyro shows it."""
     fields = [
-        _option(field.name, field.type, field.default, field.metadata["help"])
+        option(field.name, field.type, field.default, field.metadata["help"])
         for field in dataclasses.fields(Config)
         if field.metadata["group"] == name
     ]
     return dataclasses.make_dataclass(name, [*fields, *more], frozen=True, namespace={"__doc__": GROUPS[name]})
 
 
-What = _group("what", _option("out", Path | None, None, "The run's folder; by default runs/ and a name of its own."))
-ModelChoices = _group("model")
-Learning = _group("learning")
-DataChoices = _group("data")
-RunChoices = _group(
+What = group("what", option("out", Path | None, None, "The run's folder; by default runs/ and a name of its own."))
+ModelChoices = group("model")
+Learning = group("learning")
+DataChoices = group("data")
+TAKEN = (
+    option("source", Path | None, None, "Take the choices of this run's folder; options given here win.", "from"),
+    option("config", Path | None, None, "Take the choices of this TOML file; options given here win."),
+)
+RunChoices = group(
     "run",
-    _option("source", Path | None, None, "Take the choices of this run's folder; options given here win.", "from"),
-    _option("config", Path | None, None, "Take the choices of this TOML file; options given here win."),
-    _option("quiet", bool, False, "No progress on standard error."),
-    _option("checkpoint_seconds", float, CHECKPOINT_SECONDS, "How old the last checkpoint may get."),
-    _option("checkpoint_updates", int | None, None, "Write one at every multiple of this many updates as well."),
-    _option("tensorboard", bool, False, "Write reports for TensorBoard to the run's folder too."),
+    *TAKEN,
+    option("quiet", bool, False, "No progress on standard error."),
+    option("checkpoint_seconds", float, CHECKPOINT_SECONDS, "How old the last checkpoint may get."),
+    option("checkpoint_updates", int | None, None, "Write one at every multiple of this many updates as well."),
+    option("tensorboard", bool, False, "Write reports for TensorBoard to the run's folder too."),
 )
 CLASSES = {"what": What, "model": ModelChoices, "learning": Learning, "data": DataChoices, "run": RunChoices}
 
@@ -84,26 +88,8 @@ def train(words: list[str]) -> None:
       nvil train --from runs/deep --without normalisation --out runs/ablation
       generate-cases | nvil train --data - --hidden 50
     """
-    _hint(words, [field.name for kind in CLASSES.values() for field in dataclasses.fields(kind)])
-    given = _given(words)
-    arguments = dataclasses.make_dataclass(
-        "train",
-        [(name, kind, kind(**_of(kind, given))) for name, kind in CLASSES.items()],
-        frozen=True,
-    )
-    parsed = tyro.cli(
-        arguments,
-        prog="nvil train",
-        description=inspect.cleandoc(train.__doc__ or ""),
-        args=words,
-        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
-    )
-    config = Config(
-        **{
-            field.name: getattr(getattr(parsed, field.metadata["group"]), field.name)
-            for field in dataclasses.fields(Config)
-        }
-    ).resolved()
+    parsed, config = parse_choices(train, CLASSES, words)
+    config = config.resolved()
     options = parsed.run
     if not options.checkpoint_seconds >= 0:
         raise UsageError(f"`checkpoint_seconds` must be at least 0, got {options.checkpoint_seconds}.")
@@ -123,6 +109,36 @@ def train(words: list[str]) -> None:
         checkpoint_updates=options.checkpoint_updates,
         tensorboard=options.tensorboard,
     )
+
+
+def parse_choices(
+    command: Callable[..., None], classes: dict[str, type], words: list[str], given: dict[str, Any] | None = None
+) -> tuple[Any, Config]:
+    """What was said to a command in the groups of options `classes`, and the choices among that.
+
+    `given` are choices from elsewhere; those of --from and --config win over them, and options over all.
+    """
+    _hint(words, [field.name for kind in classes.values() for field in dataclasses.fields(kind)])
+    known = (given or {}) | _given(words)
+    arguments = dataclasses.make_dataclass(
+        command.__name__,
+        [(name, kind, kind(**_of(kind, known))) for name, kind in classes.items()],
+        frozen=True,
+    )
+    parsed = tyro.cli(
+        arguments,
+        prog=f"nvil {command.__name__}",
+        description=inspect.cleandoc(command.__doc__ or ""),
+        args=words,
+        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+    )
+    config = Config(
+        **{
+            field.name: getattr(getattr(parsed, field.metadata["group"]), field.name)
+            for field in dataclasses.fields(Config)
+        }
+    )
+    return parsed, config
 
 
 def _given(words: list[str]) -> dict[str, Any]:
@@ -192,6 +208,7 @@ def fit_run(
     """Train with progress on standard error, until the run is done or a signal stops it."""
     from nvil.cli.progress import StoppedWaitingError, progress, stop_on_signals
     from nvil.models import chain
+    from nvil.runs.jobs import parent_gone
     from nvil.runs.metrics import metrics_of
 
     config = run.config
@@ -205,6 +222,8 @@ def fit_run(
 
         def after_chunk(updates: int) -> bool:
             show.updates(updates)
+            if parent_gone():  # nobody is there to stop this process
+                stop.signal = stop.signal or signal.SIGTERM
             return stop.signal is not None
 
         board = None
@@ -724,10 +743,9 @@ def _reproduce_here(cell: Any, runs: Path, results: Path, data: str | None) -> N
 def _reproduce_side_by_side(
     every: Any, runs: Path, results: Path, data: str | None, jobs: int | None, budget: float | None
 ) -> None:
-    import os
-
-    from nvil.cli.jobs import Job, run_jobs
+    from nvil.cli.jobs import shown
     from nvil.errors import TrainingError
+    from nvil.runs.jobs import Job, run_jobs
 
     for cell in every[:1]:  # refuse here, in a sentence, what no process could do
         (cell.config if data is None else dataclasses.replace(cell.config, data=data)).load_data()
@@ -736,8 +754,9 @@ def _reproduce_side_by_side(
         words = ["reproduce", cell.table, "--row", cell.row, "--recipe", cell.recipe, "--jobs", "0"]
         words += ["--runs", str(runs), "--results", str(results), *([] if data is None else ["--data", data])]
         listed.append(Job(cell.name, words, runs / cell.name, cell.config.updates or 0))
-    side_by_side = min(len(listed), jobs or os.cpu_count() or 1)
-    done = run_jobs(listed, side_by_side=side_by_side, budget=None if budget is None else 60 * budget)
+    with shown() as watch:
+        seconds = None if budget is None else 60 * budget
+        done = run_jobs(listed, side_by_side=jobs, budget=seconds, watch=watch)
     for job in listed:
         if job.state == "done":
             print(results / f"{job.name}.json")
@@ -865,7 +884,14 @@ def _parsed(function: Callable[..., None]) -> Callable[[list[str]], None]:
     return parse
 
 
+def _sweep(words: list[str]) -> None:
+    from nvil.cli.sweep import sweep
+
+    sweep(words)
+
+
 PARSED: dict[str, Callable[[list[str]], None]] = {
     "train": train,
+    "sweep": _sweep,
     **{each.__name__: _parsed(each) for each in (resume, evaluate, sample, encode, report, reproduce, bench, data)},
 }

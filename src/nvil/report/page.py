@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import io
 import itertools
+import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from matplotlib.figure import Figure
 
 import nvil
 from nvil.diagnostics import IN_USE
+from nvil.errors import UsageError
 from nvil.evaluation import DocumentEvaluation, Evaluation
 from nvil.report import figures
 from nvil.report.pictures import grid, png
@@ -26,7 +28,10 @@ from nvil.report.summary import Summary, printable
 from nvil.runs import storage
 from nvil.runs.config import Config
 from nvil.runs.run import Run, made_with
+from nvil.runs.sweep import MEASURES, Sweep, in_words
 
+MOST_COMPARED = 12
+"""Runs of a sweep on its page."""
 MODEL_NAMES = {"sbn": "SBN", "fdarn": "fDARN", "darn": "DARN"}
 ESTIMATOR_NAMES = {
     "nvil": "NVIL",
@@ -80,14 +85,71 @@ def write_report(
     return out
 
 
-def write_comparison(runs: Sequence[Run], out: Path) -> Path:
-    """Write the page of several runs: their curves on shared axes and their results in a table."""
-    summary = [Summary(run) for run in runs]
+def write_comparison(
+    runs: Sequence[Run],
+    out: Path,
+    *,
+    results: Sequence[Evaluation | DocumentEvaluation | None] | None = None,
+    overview: Part | None = None,
+    notes: Sequence[str] = (),
+) -> Path:
+    """Write the page of several runs: their curves on shared axes and their results in a table.
+
+    `results` spare work if known, one for each run; `overview` and `notes` go before all else.
+    """
+    known = results or [None] * len(runs)
+    summary: list[Summary] = []
+    datasets: dict[Any, Any] = {}
+    for run, result in zip(runs, known, strict=True):  # data that several share is read once
+        data = None if run.config is None else (run.config.data, run.config.choices(), run.facts.fingerprint)
+        summary.append(Summary(run, dataset=datasets.get(data), result=result))
+        datasets[data] = None if data is None else summary[-1].dataset
     if len({each.name for each in summary}) < len(summary):  # then the folders they are in tell them apart
         for each in summary:
             each.name = printable(str(each.run.folder))
-    storage.save_text(out, comparison_page(summary))
+    storage.save_text(out, comparison_page(summary, overview=overview, notes=notes))
     return out
+
+
+def write_sweep(sweep: Sweep, out: Path | None = None) -> Path:
+    """Write the page of a sweep, by default `comparison.html` in its folder: its table, and its runs compared.
+
+    Of many runs, those with the best validation bounds are compared.
+    """
+    points = {point.name: point for point in sweep.points()}
+    every = [row for row in sweep.runs() if row["state"] == "done"]
+    if not every:
+        raise UsageError(f"No run of {sweep.folder} is done yet.")
+    every.sort(key=lambda row: math.inf if row["validation_bound"] is None else -row["validation_bound"])
+    best = {row["run"] for row in every[:MOST_COMPARED]}
+    compared = [points[name] for name in points if name in best]
+    notes = [f"{row['run']} {row['state']}." for row in sweep.runs() if row["state"] != "done"]
+    if len(every) > len(compared):
+        notes.insert(0, f"Of {len(every)} runs, the {len(compared)} with the best validation bounds are compared.")
+    return write_comparison(
+        [Run.open(sweep.folder / point.name) for point in compared],
+        sweep.folder / "comparison.html" if out is None else out,
+        results=[sweep.evaluation(point) for point in compared],
+        overview=_sweep_table(sweep),
+        notes=notes,
+    )
+
+
+def _sweep_table(sweep: Sweep) -> Part:
+    table = sweep.table()
+    names = [name for name in MEASURES if any(row[name] is not None for row in table)]
+    axes = [name for name in sweep.grid if name != "seed"]
+    header = [*(name.replace("_", " ") for name in axes), "runs", *(name.replace("_", " ") for name in names)]
+    rows = [
+        [
+            *(printable(in_words(row[name])) for name in axes),
+            f"{row['done']}" if row["done"] == row["runs"] else f"{row['done']} of {row['runs']}",
+            *("" if row[name] is None else _with_error(row[name], row[f"{name}_se"]) for name in names),
+        ]
+        for row in table
+    ]
+    caption = "Mean over seeds ± its standard error; bounds in nats per case, of which higher is better."
+    return Part(_table(header, rows, numbers=range(len(axes), len(header))), caption, wide=True)
 
 
 def report_page(summary: Summary) -> str:
@@ -112,9 +174,9 @@ def report_page(summary: Summary) -> str:
     )
 
 
-def comparison_page(summary: Sequence[Summary]) -> str:
+def comparison_page(summary: Sequence[Summary], *, overview: Part | None = None, notes: Sequence[str] = ()) -> str:
     """The page of several runs as HTML."""
-    notes = [f"{each.name}: {note}" for each in summary for note in _notes(each)]
+    notes = [*notes, *(f"{each.name}: {note}" for each in summary for note in _notes(each))]
     if len({each.run.facts.fingerprint for each in summary}) > 1:
         notes.insert(0, "These runs were not trained on the same data: their bounds cannot be compared.")
     samples = [(_samples(each, pictures=30, documents=3), each.name) for each in summary]
@@ -131,6 +193,7 @@ def comparison_page(summary: Sequence[Summary]) -> str:
         cards=[],
         notes=notes,
         sections=[
+            ("The sweep", [overview] if overview else []),
             ("The bound during training", _curves(summary)),
             ("Results", [_results(summary)]),
             ("What differs", [_differences(summary)]),

@@ -7,7 +7,8 @@ from nvil.lazy import lazy
 if TYPE_CHECKING:
     from nvil.runs.config import Config as Config
     from nvil.runs.run import Run as Run
+    from nvil.runs.sweep import Sweep as Sweep
 
-_HOMES = {"Config": "config", "Run": "run"}
+_HOMES = {"Config": "config", "Run": "run", "Sweep": "sweep"}
 __all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 __getattr__, __dir__ = lazy(__name__, _HOMES)

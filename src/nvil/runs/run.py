@@ -179,12 +179,16 @@ class Run:
             return Experiment(training.centred(pair, train), learner, train, held_out)
 
         run = Run(Path(folder), plan, facts, own=own, vocabulary=words, pair=_shapes(lambda: pair), prepare=prepare)
-        return run._ready()
+        return run._known()._ready()
 
     @staticmethod
     def from_config(folder: Path | str, config: Config, dataset: Dataset | None = None) -> "Run":
         """A run of the command line's recipe in a new folder, or the run that the folder holds, to go on with."""
-        dataset = config.load_data() if dataset is None else dataset
+        return Run.described(folder, config, config.load_data() if dataset is None else dataset)._ready()
+
+    @staticmethod
+    def described(folder: Path | str, config: Config, dataset: Dataset) -> "Run":
+        """A run of the command line's recipe, checked as far as it can be without writing anything."""
         # The whole path, so that the run can be evaluated from any folder.
         source = config.data if config.data in (*NAMED, "-") else str(Path(config.data).resolve())
         config = dataclasses.replace(config, data=source, **dataclasses.asdict(dataset.choices)).resolved()
@@ -213,12 +217,16 @@ class Run:
         run = Run(
             Path(folder), _plan(config), facts, config, vocabulary=dataset.vocabulary, pair=shapes, prepare=prepare
         )
-        return run._ready()
+        return run._known()
 
-    def _ready(self) -> "Run":
-        """Check that the folder can be written to, and what it holds already."""
+    def _known(self) -> "Run":
+        """Check what the folder holds already."""
         if (self.folder / "config.toml").exists():
             Run.open(self.folder)._check_same(self)
+        return self
+
+    def _ready(self) -> "Run":
+        """Check that the folder can be written to."""
         storage.writable_folder(self.folder)
         return self
 
