@@ -78,7 +78,22 @@ SPLIT = named("training", "validation_cases_are_held_out")
 FAULTS = named("runs", "a_fault_at_every_single_call_loses_nothing") + "[Dead]"
 DAMAGED = named("runs", "a_damaged_checkpoint_is_passed_over_and_said")
 
+ANNEALING = named("annealing", "the_expected_weight_is_exact_both_ways")
 MUTANTS = (
+    # annealing
+    Mutant("units visited in one order", "annealing.py", "reverse=backwards", "reverse=False", ANNEALING),
+    Mutant(
+        "layers visited in one order", "annealing.py", "reversed(order) if backwards else order", "order", ANNEALING
+    ),
+    Mutant("the power on every layer", "annealing.py", "power if i == 1 else jnp.ones_like(power)", "power", ANNEALING),
+    Mutant("a flip for a value", "annealing.py", "sign * own_logit", "own_logit", ANNEALING),
+    Mutant(
+        "an upper bound of the other sign",
+        "annealing.py",
+        "summary(-above, ",
+        "summary(above, ",
+        named("annealing", "the_sandwich_closes_on_the_exact_value"),
+    ),
     # layers
     Mutant(
         "initial weights three times too large",

@@ -182,6 +182,36 @@ def test_evaluate_says_which_estimate_a_number_is(trained, capsys):
     )
 
 
+def test_evaluate_by_annealing(trained, capsys):
+    few = ("--estimate", "ais", "--samples", "2", "--temperatures", "5")
+    run("evaluate", trained, *few, "--cases", "20")
+    out = capsys.readouterr().out
+    assert "test log-likelihood -" in out
+    assert "nats per case (annealed importance sampling, a lower bound in expectation), standard error" in out
+    assert "20 cases, 2 chains of 5 temperatures each, worth" in out
+    run("evaluate", trained, *few, "--cases", "20", "--json")
+    result = json.loads(capsys.readouterr().out)
+    assert (result["estimate"], result["kind"], result["cases"]) == ("ais", "lower bound in expectation", 20)
+    run("evaluate", trained, *few, "--simulated", "20")
+    out = capsys.readouterr().out
+    assert "between two bounds in expectation" in out
+    assert "20 cases of the model's own, 2 chains of 5 temperatures each way" in out
+    run("evaluate", trained, *few, "--simulated", "20", "--json")
+    result = json.loads(capsys.readouterr().out)
+    assert (result["kind"], result["split"]) == ("sandwich", "simulated")
+    assert result["gap"] == pytest.approx(result["upper"]["log_likelihood"] - result["lower"]["log_likelihood"])
+    run("evaluate", trained, "--simulated", "20", "--estimate", "exact", "--json")
+    exactly = json.loads(capsys.readouterr().out)["log_likelihood"]  # of the same cases
+    assert result["lower"]["log_likelihood"] - 1 < exactly < result["upper"]["log_likelihood"] + 1
+    for words, said in (
+        (("--temperatures", "5"), "--temperatures are for --estimate ais"),
+        (("--estimate", "ais", "--temperatures", "1"), "--temperatures must be at least 2, got 1"),
+        (("--simulated", "0"), "--simulated must be at least 1, got 0"),
+        (("--simulated", "3", "--cases", "3"), "leave --data and --cases out"),
+    ):
+        assert said in refused(capsys, "evaluate", trained, *words)
+
+
 def test_sample_pictures_and_arrays(trained, capsys):
     run("sample", trained, "--count", "7", "--out", "some.png")
     assert Path("some.png").read_bytes()[:4] == b"\x89PNG"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nvil.lazy import lazy
 
 if TYPE_CHECKING:
+    from nvil import annealing as annealing
     from nvil import contracts as contracts
     from nvil import data as data
     from nvil import diagnostics as diagnostics
@@ -56,6 +57,7 @@ _HOMES = {
     **{
         name: name
         for name in (
+            "annealing",
             "contracts",
             "data",
             "diagnostics",

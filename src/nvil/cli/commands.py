@@ -315,18 +315,29 @@ def evaluate(
     white: float | None = None,
     drop_columns: tuple[str, ...] | None = None,
     json: bool = False,
-    estimate: Literal["bound", "importance", "exact"] = "bound",
+    estimate: Literal["bound", "importance", "ais", "exact"] = "bound",
+    cases: int | None = None,
+    simulated: int | None = None,
+    temperatures: int | None = None,
 ) -> None:
     """Estimate the bound of a trained model, or its log-likelihood.
 
     The bound is the average over samples from the inference network, as in the paper, in nats per case. With importance
     the same samples are weighted into an estimate of log P(x) itself, which the bound is below; many are needed, and
-    the effective sample size says whether they were enough. exact sums over all states of at most 16 latents.
+    the effective sample size says whether they were enough. ais is annealed importance sampling, which does without the
+    inference network: on data a lower bound in expectation, on cases of the model's own (--simulated) an upper bound
+    too, and their gap says how good either is. exact sums over all states of at most 16 latents.
+
+    For example:
+      nvil evaluate runs/demo --estimate importance --samples 5000
+      nvil evaluate runs/demo --estimate ais --cases 100
+      nvil evaluate runs/demo --estimate ais --simulated 100
 
     Args:
         run: The run's folder.
         split: test or train.
-        samples: From the inference network, for every case; by default 10, and 1000 for importance.
+        samples: From the inference network, for every case; by default 10, and 1000 for importance. Of ais: chains, by
+            default 5.
         seed: Of these samples.
         data: A file of other cases, instead of a split.
         binarize: How grey levels in that file become binary: threshold or stochastic; by default as in training.
@@ -334,10 +345,15 @@ def evaluate(
         white: For stochastic: the value that is certainly on; by default as in training.
         drop_columns: Columns of that file that are not data, by name or place; by default as in training.
         json: One JSON object on standard output.
-        estimate: bound, or of the log-likelihood: importance (weighted samples) or exact.
+        estimate: bound, or of the log-likelihood: importance (weighted samples), ais or exact.
+        cases: Evaluate this many of the cases, the first; by default all.
+        simulated: Instead of data, evaluate this many cases drawn from the model itself.
+        temperatures: Of ais, by default 1000: twice as many take twice as long and about halve the gap.
 
     """
+    import nvil
     from nvil import evaluation
+    from nvil.rows import as_rows
     from nvil.runs.run import Run
 
     opened = Run.open(run)
@@ -345,18 +361,37 @@ def evaluate(
     how = {"binarize": binarize, "threshold": threshold, "white": white, "drop_columns": drop_columns}
     if data is None and (given := [name for name, value in how.items() if value is not None]):
         raise UsageError(f"`{given[0]}` is for the cases of a file; give it with `data`.")
-    cases, where = (opened.split(split), split) if data is None else (cases_of(opened, data, **how), str(data))
-    more: dict[str, Any] = {}
-    if estimate != "bound":
-        _evaluate_likelihood(opened, pair, cases, where, estimate, samples, seed, json)
+    if temperatures is not None and estimate != "ais":
+        raise UsageError('`temperatures` are for `estimate="ais"`.')
+    for name, value, least in (
+        ("cases", cases, 1),
+        ("simulated", simulated, 1),
+        ("samples", samples, 1),
+        ("temperatures", temperatures, 2),
+    ):
+        if value is not None and value < least:
+            raise UsageError(f"`{name}` must be at least {least}, got {value}.")
+    if simulated is not None:
+        if data is not None or cases is not None:
+            raise UsageError("`simulated` cases take the place of data: leave `data` and `cases` out.")
+        chosen, where = nvil.sample(pair, simulated, means=False, seed=seed).x, "simulated"
+    else:
+        chosen, where = (opened.split(split), split) if data is None else (cases_of(opened, data, **how), str(data))
+        chosen = chosen if cases is None else next(as_rows(chosen).fixed().blocks(cases))
+    if estimate == "ais" and simulated is not None:
+        _evaluate_sandwich(pair, simulated, samples or 5, temperatures or 1000, seed, json)
         return
+    if estimate != "bound":
+        _evaluate_likelihood(opened, pair, chosen, where, estimate, samples, temperatures, seed, json)
+        return
+    more: dict[str, Any] = {}
     samples = 10 if samples is None else samples
     if opened.documents:
-        documents = evaluation.evaluate_documents(pair, cases, samples=samples, seed=seed)
+        documents = evaluation.evaluate_documents(pair, chosen, samples=samples, seed=seed)
         result = documents.evaluation
         more = {name: value for name, value in documents._asdict().items() if name != "evaluation"}
     else:
-        result = evaluation.evaluate(pair, cases, samples=samples, seed=seed)
+        result = evaluation.evaluate(pair, chosen, samples=samples, seed=seed)
     if json:
         print(to_json({"estimate": estimate, **result._asdict(), "split": where, **more}))
         return
@@ -369,27 +404,50 @@ def evaluate(
 
 
 def _evaluate_likelihood(
-    run: "Run", pair: Any, cases: "Cases", where: str, estimate: str, samples: int | None, seed: int, json: bool
+    run: "Run",
+    pair: Any,
+    cases: "Cases",
+    where: str,
+    estimate: str,
+    samples: int | None,
+    temperatures: int | None,
+    seed: int,
+    json: bool,
 ) -> None:
-    from nvil import evaluation, likelihood
+    from nvil import annealing, evaluation, likelihood
 
+    how, drawn, facts = "exact", "", {}
     if estimate == "exact":
         if samples is not None:
             raise UsageError('`samples` is not for `estimate="exact"`, which sums over all states of the latents.')
         values = likelihood.case_exact(pair, cases)
         result = likelihood.summary(values)
-    else:
+    elif estimate == "importance":
+        how, drawn = "importance-weighted estimate", "samples"
         samples = 1000 if samples is None else samples
         values, effective = likelihood.case_importance(pair, cases, samples=samples, seed=seed)
+        result = likelihood.summary(values, effective, samples)
+    else:
+        from nvil.cli.progress import share_done
+
+        samples, temperatures = samples or 5, temperatures or 1000
+        how, drawn = (
+            "annealed importance sampling, a lower bound in expectation",
+            f"chains of {temperatures} temperatures",
+        )
+        facts = {"temperatures": temperatures, "kind": "lower bound in expectation"}
+        with share_done() as progress:
+            values, effective = annealing.case_annealed(
+                pair, cases, samples=samples, temperatures=temperatures, seed=seed, progress=progress
+            )
         result = likelihood.summary(values, effective, samples)
     more: dict[str, Any] = {}
     if run.documents:
         found = evaluation.perplexities(values, evaluation.word_counts(pair, cases))
         more = dict(zip(("perplexity", "corpus_perplexity", "empty_documents"), found, strict=True))
     if json:
-        print(to_json({"estimate": estimate, **result._asdict(), "split": where, **more}))
+        print(to_json({"estimate": estimate, **facts, **result._asdict(), "split": where, **more}))
         return
-    how = "exact" if estimate == "exact" else "importance-weighted estimate"
     if run.documents:
         both = more["perplexity"], more["corpus_perplexity"]
         print(f"{where} perplexity {both[0]:.1f} per document, {both[1]:.1f} per word ({how})")
@@ -401,9 +459,38 @@ def _evaluate_likelihood(
         print(f"{result.cases} cases, every state of the latents")
         return
     print(
-        f"{result.cases} cases, {result.samples} samples each, worth {result.effective_samples:.1f} on average and "
+        f"{result.cases} cases, {result.samples} {drawn} each, worth {result.effective_samples:.1f} on average and "
         f"{result.least_effective_samples:.1f} at least"
     )
+
+
+def _evaluate_sandwich(pair: Any, cases: int, samples: int, temperatures: int, seed: int, json: bool) -> None:
+    from nvil import annealing
+    from nvil.cli.progress import share_done
+
+    with share_done() as progress:
+        found = annealing.sandwich(
+            pair, cases, samples=samples, temperatures=temperatures, seed=seed, progress=progress
+        )
+    if json:
+        facts = {"estimate": "ais", "kind": "sandwich", "temperatures": temperatures, "split": "simulated"}
+        sides = {"lower": found.lower._asdict(), "upper": found.upper._asdict()}
+        print(to_json({**facts, **sides, "gap": found.gap, "gap_se": found.gap_se}))
+        return
+    print(
+        "simulated log-likelihood, in nats per case, between two bounds in expectation (annealed importance sampling):"
+    )
+    for name, side in (("lower", found.lower), ("upper", found.upper)):
+        error = "" if side.monte_carlo_se is None else f", standard error from sampling h {side.monte_carlo_se:.3f}"
+        print(f"  {name} {side.log_likelihood:.3f}{error}")
+    error = "" if found.gap_se is None else f", standard error {found.gap_se:.3f}"
+    print(f"  gap   {found.gap:.3f}{error}")
+    error = (
+        ""
+        if found.lower.log_likelihood_se is None
+        else f"; standard error between cases {found.lower.log_likelihood_se:.2f}"
+    )
+    print(f"{cases} cases of the model's own, {samples} chains of {temperatures} temperatures each way{error}")
 
 
 def sample(

@@ -5,6 +5,7 @@ import dataclasses
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 stderr = Console(stderr=True, highlight=False)
+PLAIN_SECONDS = 60.0
+"""Between two lines on progress where there is no terminal."""
 
 
 class StoppedWaitingError(BaseException):
@@ -100,3 +103,29 @@ def progress(total: int | None, done: int, quiet: bool) -> Iterator[Show]:
     with Progress(*columns, console=stderr, expand=stderr.width >= 100) as bar:
         bar.add_task("compiling", total=total, completed=done)
         yield Show(bar, quiet)
+
+
+@contextlib.contextmanager
+def share_done() -> Iterator[Callable[[float], None]]:
+    """Tell on standard error which share of the work is done: a bar on a terminal, a line now and then elsewhere."""
+    if stderr.is_terminal:
+        columns = (
+            BarColumn(),
+            TextColumn("{task.percentage:3.0f}%"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left"),
+        )
+        with Progress(*columns, console=stderr) as bar:
+            task = bar.add_task("", total=1.0)
+            yield lambda share: bar.update(task, completed=share)
+        return
+    began = told = time.monotonic()
+
+    def tell(share: float) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now - told > PLAIN_SECONDS:
+            told = now
+            stderr.print(f"{share:.0%} done, about {(now - began) * (1 / share - 1) / 60:.0f} min left")
+
+    yield tell
