@@ -109,6 +109,9 @@ def test_a_tiny_version_of_every_preset_runs(table, data, fit, tmp_path, monkeyp
             assert len(result["curve"]["seconds"]) == 2
             if cell.metric == "bound":
                 assert result["figure"] == -result["bound"]
+            if table in ("table1", "table2"):  # hardly trained, so Q is near the posterior and the bound near log P(x)
+                assert (result["importance"]["samples"], result["importance"]["cases"]) == (1000, 6)
+                assert result["importance"]["log_likelihood"] == pytest.approx(result["bound"], abs=0.5)
     page = render(tmp_path / "results").read_text()
     assert page.count("best" if table != "figure1" else "Global signal") > 0
     if table == "figure1":
