@@ -218,15 +218,15 @@ MUTANTS = (
     Mutant(
         "Q does not centre its input",
         "networks.py",
-        "return x - jax.lax.stop_gradient(self.center.value)",
-        "return x",
+        "x = x - jax.lax.stop_gradient(self.center.value)",
+        "x = x + 0",
         named("models", "only_the_inference_network_centres_its_input"),
     ),
     Mutant(
         "the centre is trained",
         "networks.py",
-        "return x - jax.lax.stop_gradient(self.center.value)",
-        "return x - self.center.value",
+        "x = x - jax.lax.stop_gradient(self.center.value)",
+        "x = x - self.center.value",
         named("models", "only_the_inference_network_centres_its_input"),
     ),
     Mutant(

@@ -289,6 +289,31 @@ def test_a_conditional_model_of_categories(capsys):
         assert sentence in refused_after(capsys, "train", "--data", "table.csv", "--given", *given, "--out", "none")
 
 
+def test_real_numbers_and_gaussian_latents(capsys):
+    cases = np.random.default_rng(0).normal([1000, 0, 0.1], [100, 1, 0.01], (60, 3))
+    np.save("numbers.npy", cases)
+    settings = ("--hidden", "2", "2", "--updates", "4", "--validation", "5", "--batch-size", "4")
+    kinds = ("--latents", "gaussian", "bernoulli")
+    run("train", "--data", "numbers.npy", "--values", "numbers", *kinds, *settings, "--out", "run")
+    out, err = capsys.readouterr()
+    assert "49 training, 5 validation and 6 test cases of 3 numbers (real numbers, as they are)" in err
+    assert "independent Gaussians" in out
+    run("evaluate", "run", "--data", "numbers.npy")
+    run("encode", "run", "--data", "numbers.npy", "--binary", "--out", "codes.npz")
+    run("sample", "run", "--count", "7", "--out", "samples.npz")
+    with np.load("codes.npz") as codes, np.load("samples.npz") as samples:
+        assert codes["h1"].dtype == samples["h1"].dtype == samples["x"].dtype == np.float32
+        assert set(codes["h2"].ravel()) <= {0, 1}
+        assert 500 < samples["x"][:, 0].mean() < 1500
+    cases[:, 1] = 3
+    np.save("same.npy", cases)
+    sentence = refused_after(capsys, "train", "--data", "same.npy", "--values", "numbers", "--out", "none")
+    assert "Column 1 of same.npy is the same in every training case, so there is nothing to model" in sentence
+    assert "leave it out with --drop-columns 1" in sentence
+    both = ("--values", "numbers", "--binarize", "threshold")
+    assert "leave one out" in refused_after(capsys, "train", "--data", "numbers.npy", *both, "--out", "none")
+
+
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory):
     """Grey pictures with a label before them, as the usual tables of digits have it, and a run on them."""

@@ -113,10 +113,29 @@ def test_the_kl_of_gaussian_units_is_the_layers_term():
     np.testing.assert_allclose(jnp.sum(units), STEP * jnp.sum(jnp.exp(log_q) * (log_q - log_p)), rtol=1e-9)
 
 
+def test_gaussian_visibles_are_in_the_units_of_the_data():
+    """A pair for data that is stretched and moved has the same log Q, and log P less the logarithm of the stretch."""
+    mean, stretch = np.array([30.0, -2.0]), np.array([100.0, 0.1])
+    plain = nvil.sbn(2, (2,), visibles="gaussian", mean=np.zeros(2))
+    moved = nvil.sbn(2, (2,), visibles="gaussian", mean=mean, deviation=stretch)
+    x, latents = np.random.default_rng(0).normal(size=(3, 2)), plain.model.support()
+
+    @eqx.filter_jit
+    def log_probs(pair, x):
+        return exact.inference_log_prob(pair.inference, x, latents), exact.model_log_prob(pair.model, x, latents)
+
+    (q, p), (moved_q, moved_p) = log_probs(plain, jnp.asarray(x)), log_probs(moved, jnp.asarray(mean + stretch * x))
+    np.testing.assert_allclose(moved_q, q, rtol=1e-10)
+    np.testing.assert_allclose(moved_p + np.sum(np.log(stretch)), p, rtol=1e-10)
+
+
 def test_what_gaussian_latents_cannot_do_is_refused():
     for mistake, sentence in (
         (lambda: nvil.fdarn(3, (2,), latents="gaussian"), 'Gaussian latents are factorial: take `model="sbn"`'),
         (lambda: nvil.sbn(3, (2,), latents="gaussian", inference="autoregressive"), "Gaussian latents are factorial"),
+        (lambda: nvil.darn(3, (2,), visibles="gaussian"), "Gaussian visibles are factorial"),
+        (lambda: nvil.sbn(3, (2,), visibles="gaussian", deviation=np.zeros(3)), "`deviation` must hold positive numb"),
+        (lambda: nvil.sbn(3, (2,), visibles="gaussian", deviation=np.ones(2)), "The deviation has shape"),
         (
             lambda: likelihood.exact(nvil.sbn(3, (2,), latents="gaussian"), np.ones((2, 3))),
             "The values of a Gaussian layer cannot be enumerated.",

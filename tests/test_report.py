@@ -61,6 +61,11 @@ def make(folder, config, dataset, lines):
     return run
 
 
+def numbers(columns):
+    cases = np.random.default_rng(0).normal(size=(30, columns)).astype(np.float32)
+    return Dataset("numbers", cases[:20], cases[20:], "numbers", choices=Choices(values="numbers"))
+
+
 def bits(columns, image=None, context=0):
     cases = np.random.default_rng(0).integers(0, 2, (30, columns), dtype=np.uint8)
     return Dataset("bits", cases[:20], cases[20:], image=image, context=context, choices=Choices())
@@ -104,6 +109,12 @@ def pages(trained, tmp_path_factory):
             Config(hidden=(4,), validation=5),
             documents(words),
             [{"updates": n, "bound": -60.0 + n / 100, "validation_bound": -50.0} for n in (100, 200, 300)],
+        ),
+        # real numbers, and latents of two kinds
+        "numbers": (
+            Config(hidden=(3, 2), latents=("gaussian", "bernoulli"), values="numbers", validation=5),
+            numbers(4),
+            [line(20, -6.0, 2)],
         ),
         # pictures given a context that is no part of them
         "conditional": (
@@ -151,7 +162,7 @@ class Outline(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-KINDS = ("image", "survey", "words", "conditional", "hostile", "comparison")
+KINDS = ("image", "survey", "words", "numbers", "conditional", "hostile", "comparison")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -231,6 +242,8 @@ def test_what_a_run_does_not_have_is_left_out(pages):
     assert "Signal-to-noise" not in survey
     assert "Each is given the context of a test case." in pages["conditional"]
     assert "categories of h1" in pages["conditional"]
+    assert "of independent Gaussians fitted to the training cases" in pages["numbers"]
+    assert "Each row is a sample, each cell a variable." in pages["numbers"]
     assert "x 9 given 2 &lt;- h1 4x3" in pages["conditional"]
     assert "Norms of the gradients" not in pages["words"]
     assert "Test perplexity" in pages["words"]

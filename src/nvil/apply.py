@@ -57,6 +57,7 @@ def _contexts(columns: int, given: Any, count: int) -> Float[Array, "count given
 def encode(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> Any:
     """The probability that each latent is on, one array `(cases, units)` per layer, for every row of `x`.
 
+    A categorical latent has a unit, and so a probability, for each category; of Gaussian latents it is the mean.
     For the first layer of a factorial Q it is exact. For layers above it, and units of an autoregressive layer, it is
     an average over `samples` samples of what they depend on. The inference network needs `mean(x, h)` beside the
     contract, and codes come in the form that it gives.

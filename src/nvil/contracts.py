@@ -23,7 +23,8 @@ class Model(Protocol):
     """P(x, h), any joint distribution of the data and the latents.
 
     A model may also have `check(source)`, which refuses data that it cannot explain (`nvil.rows.Source`) by raising a
-    `UsageError`. Without it any finite numbers will do.
+    `UsageError`. Without it any finite numbers will do. A conditional model P(x, h | y) has `given`, the number of
+    columns of y with which its cases begin; its `sample` and `mean` then take y as their last argument.
     """
 
     def log_prob(self, x: Any, h: Latents) -> Float[Array, "batch terms"]:

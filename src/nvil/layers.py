@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from nvil.contracts import Constant
 from nvil.domains import BINARY, COUNTS, NUMBERS, Domain, after, one_hot
 from nvil.errors import UsageError
 from nvil.random import uniform
@@ -377,6 +378,19 @@ class Gaussian(Layer):
         mean, log_deviation = self.mean_and_log_deviation(context)
         noise = jax.lax.stop_gradient((value - mean) * jnp.exp(-log_deviation))
         return mean + jnp.exp(log_deviation) * noise
+
+
+class Standardised(eqx.Module):
+    """Moments in the data's own units, of a map to those of data with mean 0 and deviation 1."""
+
+    moments: LogitsMap
+    center: Constant
+    deviation: Constant
+
+    def __call__(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        center, deviation = jax.lax.stop_gradient((self.center.value, self.deviation.value))
+        mean, log_deviation = jnp.split(self.moments(context), 2, axis=-1)
+        return jnp.concatenate([center + deviation * mean, jnp.log(deviation) + log_deviation], axis=-1)
 
 
 def _sampled_mean(layer: Layer, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:

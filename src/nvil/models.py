@@ -27,6 +27,7 @@ from nvil.layers import (
     Layer,
     Multinomial,
     Nonlinear,
+    Standardised,
     nonlinear,
 )
 from nvil.networks import BeliefNetwork, InferenceNetwork
@@ -35,6 +36,7 @@ from nvil.rows import Rows, as_rows
 
 Mean = Float[Array | np.ndarray, " visible"]
 WITHIN = ("factorial", "autoregressive")
+VISIBLES = ("bernoulli", "gaussian")
 LATENTS = ("bernoulli", "categorical", "gaussian")
 LATENT_BIAS = -2.0
 """Where the biases of the latents start: sparse, which won on every data set tried (results/README.md)."""
@@ -43,6 +45,7 @@ LATENT_BIAS = -2.0
 class Choices(TypedDict, total=False):
     """The choices that all named pairs share: keyword arguments, described at `sbn`."""
 
+    visibles: str
     inference: str
     latents: str | Sequence[str]
     categories: int
@@ -51,6 +54,7 @@ class Choices(TypedDict, total=False):
     given: int
     lengths: Sequence[int] | None
     mean: Mean | None
+    deviation: Mean | None
     latent_bias: float | Sequence[float]
     seed: int
 
@@ -62,6 +66,7 @@ def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair
 
     - `visible`: the number of columns of a case: of observed variables; for documents, of words in the vocabulary.
     - `hidden`: the number of latent variables in each layer, from the data up.
+    - `visibles`: "bernoulli" (the default), or "gaussian" for data of real numbers.
     - `inference`: "factorial" (the default), or "autoregressive" for connections within each layer of Q (Section 4.2,
       Table 2).
     - `latents`: "bernoulli" (the default), "categorical" for latents that are each one of several categories, one-hot,
@@ -71,11 +76,12 @@ def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair
       such as (200,); by default none, as in the paper. They make the conditionals nonlinear.
     - `activation`: theirs, "tanh" (the default) or "relu".
     - `given`: makes it a conditional model of a case's other columns given its first `given` ones, which every layer of
-      P and of Q then sees; 0 by default.
+      P and of Q then sees; 0 by default. These may hold any numbers, best of about unit size.
     - `lengths`: makes it a document model, with a multinomial visible layer over word counts (Section 4.3); they
       are the lengths that sampled documents may have.
     - `mean`: of the training data. Q and its baselines see the input less this mean, and the visible biases start where
       the untrained model has about this mean. Without it, Q takes the mean of the data it is first trained on.
+    - `deviation`: of the training data, for Gaussian visibles: P and Q see real numbers in units of it, less the mean.
     - `latent_bias`: where the biases of Bernoulli latents start, in P and in Q; one number, or one per layer from the
       data up; -2 by default. Below zero the latents start sparse: fewer are on at once, and a factorial Q misses less
       of how they explain each other away. The paper does not say where it starts them.
@@ -141,6 +147,7 @@ def chain(pair: Pair) -> str:
         each = getattr(layer, "categories", 1)
         parts.append(f"{name} {layer.units // each}{f'x{each}' if each > 1 else ''}")
         maps = getattr(layer, "logits", getattr(layer, "moments", None))
+        maps = maps.moments if isinstance(maps, Standardised) else maps
         if isinstance(maps, Nonlinear) and layer is not pair.model.layers[-1]:
             parts += [f"{maps.activation} {each.bias.size}" for each in reversed(maps.between)]
     given = getattr(pair.model, "given", 0)
@@ -154,6 +161,7 @@ def _pair(
     visible_within: str,
     hidden_within: str,
     *,
+    visibles: str = "bernoulli",
     inference: str = "factorial",
     latents: str | Sequence[str] = "bernoulli",
     categories: int = 10,
@@ -162,6 +170,7 @@ def _pair(
     given: int = 0,
     lengths: Sequence[int] | None = None,
     mean: Mean | None = None,
+    deviation: Mean | None = None,
     latent_bias: float | Sequence[float] = LATENT_BIAS,
     seed: int = 0,
 ) -> Pair:
@@ -179,11 +188,13 @@ def _pair(
     choose("inference network", inference, WITHIN)
     choose("activation", activation, ACTIVATIONS)
     between = _whole_numbers(_listed("between", between), "The sizes of layers `between`")
-    center = jnp.full(columns, 0.0) if mean is None else jnp.asarray(mean, float)
-    if center.shape != (columns,):
-        raise UsageError(f"The mean has shape {center.shape}, but there are {columns} visible units.")
-    if mean is not None and not np.all(np.isfinite(np.asarray(mean))):
-        raise UsageError("`mean` must hold finite numbers.")
+    center = _per_column("mean", mean, columns, 0.0)
+    gaussian = choose("kind of visibles", visibles, VISIBLES) == "gaussian"
+    if gaussian and (lengths is not None or visible_within == "autoregressive"):
+        raise UsageError('Gaussian visibles are factorial, and not those of documents: take `model="sbn"` or fdarn.')
+    scale = _per_column("deviation", deviation, columns, 1.0)
+    if deviation is not None and not np.all(np.asarray(deviation) > 0):
+        raise UsageError("`deviation` must hold positive numbers.")
     down, up = jax.random.split(seeded_key(seed, "weights"))
     down_keys, up_keys = jax.random.split(down, len(sizes)), jax.random.split(up, len(hidden))
 
@@ -203,19 +214,27 @@ def _pair(
         return tuple(found)
 
     down_between = between[::-1]  # listed from the data up, and P goes down
-    start = 0.0 if mean is None else _visible_bias(center[given:], documents=lengths is not None)
-    visible_logits = logits(down_keys[0], sizes[1] + given, visible, start, down_between)
-    data = (
-        _bernoulli(visible_within, visible_logits, visible)
-        if lengths is None
-        else Multinomial(logits=visible_logits, units=visible, lengths=_lengths(lengths))
-    )
+    start = 0.0 if mean is None or gaussian else _visible_bias(center[given:], documents=lengths is not None)
+    outputs = (2 if gaussian else 1) * visible
+    to_data = logits(down_keys[0], sizes[1] + given, outputs, start, down_between)
+    if gaussian:
+        moments = Standardised(to_data, Constant(center[given:]), Constant(scale[given:]))
+        data = Gaussian(moments=moments, units=visible)
+    elif lengths is not None:
+        data = Multinomial(logits=to_data, units=visible, lengths=_lengths(lengths))
+    else:
+        data = _bernoulli(visible_within, to_data, visible)
     # Every layer sees the context y beside the layer above or below; without y the prior's context is empty.
     above, below = [[size + given for size in each] for each in ((*sizes[2:], 0), sizes[:-1])]
     known = Unset if mean is None else Constant
     return Pair(
         BeliefNetwork((data, *layers(down_keys[1:], hidden_within, above, down_between)), given),
-        InferenceNetwork(layers(up_keys, inference, below, between), known(center), given),
+        InferenceNetwork(
+            layers(up_keys, inference, below, between),
+            known(center),
+            given,
+            Constant(scale) if gaussian else None,
+        ),
     )
 
 
@@ -236,6 +255,16 @@ def _categorical(within: str, logits: Affine | Nonlinear, units: int, categories
         return Categorical(logits=logits, units=units, categories=categories)
     start = jnp.zeros((units, units))
     return AutoregressiveCategorical(logits=logits, units=units, categories=categories, within=start)
+
+
+def _per_column(name: str, values: Mean | None, columns: int, default: float) -> Float[Array, " columns"]:
+    if values is None:
+        return jnp.full(columns, default)
+    if np.shape(values) != (columns,):
+        raise UsageError(f"The {name} has shape {np.shape(values)}, but there are {columns} visible units.")
+    if not np.all(np.isfinite(np.asarray(values))):
+        raise UsageError(f"`{name}` must hold finite numbers.")
+    return jnp.asarray(values, float)
 
 
 def _given(given: Any, columns: int, *, documents: bool) -> int:

@@ -93,12 +93,14 @@ class InferenceNetwork(eqx.Module):
     """Q(h | x) = Q(h^1 | x) prod_i Q(h^(i+1) | h^i), the layered inference network of Section 2.3.3.
 
     The input is centred by `center`, the mean of the training data (Section 4.2); samples, not means, go up. Where the
-    first `given` columns of a case are the context y of a conditional model, every layer sees them, centred.
+    first `given` columns of a case are the context y of a conditional model, every layer sees them, centred. Real
+    numbers are also divided by their `deviation`.
     """
 
     layers: tuple[Layer, ...]
     center: Constant
     given: int = eqx.field(static=True, default=0)
+    deviation: Constant | None = None
 
     def contexts(
         self, x: Float[Array, "*batch visible"], h: tuple[Float[Array, "*samples _"], ...]
@@ -159,7 +161,8 @@ class InferenceNetwork(eqx.Module):
         return _joint_support(self.layers)
 
     def _centred(self, x: Float[Array, "*batch visible"]) -> Float[Array, "*batch visible"]:
-        return x - jax.lax.stop_gradient(self.center.value)
+        x = x - jax.lax.stop_gradient(self.center.value)
+        return x if self.deviation is None else x / jax.lax.stop_gradient(self.deviation.value)
 
 
 def beside(value: Float[Array, "*batch _"], other: Float[Array, "*_ _"]) -> Float[Array, "*batch _"]:

@@ -246,7 +246,8 @@ def fit_run(
 def cases_in_words(run: "Run", dataset: "Dataset") -> str:
     """How many cases there are of what."""
     context = run.facts.context or 0
-    kind = f"{run.facts.visible - context} {'words' if run.documents else 'binary units'}"
+    what = "words" if run.documents else "numbers" if run.numbers else "binary units"
+    kind = f"{run.facts.visible - context} {what}"
     kind += f" given {context}" if context else ""
     if dataset.test is None:
         return f"cases of {kind}, the first {run.plan.validation} for validation"
@@ -270,9 +271,14 @@ def print_result(run: "Run", dataset: "Dataset") -> "Evaluation | DocumentEvalua
         useless = per_document >= without[0] and f"the unigram model ({without[0]:.1f} per document)"
     else:
         found = result = evaluate(pair, dataset.test)
-        best = data.factorial_bound(dataset.test, dataset.context)
-        print(f"best factorial model  {best:8.2f} nats per case could be had without latents")
-        means = data.independent_bound(dataset.train, dataset.test, dataset.context)
+        without = "latents or context" if dataset.context else "latents"
+        if run.numbers:
+            means = data.gaussian_bound(dataset.train, dataset.test, dataset.context)
+            print(f"independent Gaussians {means:8.2f} nats per case could be had without {without}")
+        else:
+            best = data.factorial_bound(dataset.test, dataset.context)
+            print(f"best factorial model  {best:8.2f} nats per case could be had without {without}")
+            means = data.independent_bound(dataset.train, dataset.test, dataset.context)
         useless = result.bound <= means and f"independent variables at their training means ({means:.2f})"
     print(f"test bound            {result.bound:8.2f} nats per case{standard_error(result)}")
     if useless:
@@ -553,7 +559,7 @@ def write_samples(run: "Run", count: int, out: Path, seed: int = 0, cases: "Case
     if out.suffix == ".npz":
         layers = run.like().inference.layers
         latents = {f"h{i}": most_likely(*each) for i, each in enumerate(zip(layers, h, strict=True), 1)}
-        cases = sparse_parts(x) if run.documents else {"x": np.asarray(x, np.uint8), "mean": mean}
+        cases = sparse_parts(x) if run.documents else {"x": x if run.numbers else np.asarray(x, np.uint8), "mean": mean}
         save_arrays(out, {**cases, **latents})
     elif out.suffix == ".txt":
         save_text(out, "".join(f"{line}\n" for line in pictures.bags(np.asarray(x), run.vocabulary)))
@@ -861,7 +867,7 @@ def cases_of(run: "Run", path: Path, **how: Any) -> "Cases":
     from nvil.data.loading import load_cases
 
     assert run.config is not None
-    kind = "counts" if run.documents else "binary"
+    kind = "counts" if run.documents else "numbers" if run.numbers else "binary"
     given = {name: value for name, value in how.items() if value is not None}
     choices = run.config.choices()
     if given.get("binarize", choices.binarize) != choices.binarize:  # and so what it rests on

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from nvil.data.dataset import Dataset as Dataset
     from nvil.data.dataset import factorial_bound as factorial_bound
     from nvil.data.dataset import fingerprint as fingerprint
+    from nvil.data.dataset import gaussian_bound as gaussian_bound
     from nvil.data.dataset import independent_bound as independent_bound
     from nvil.data.dataset import unigram_bound as unigram_bound
     from nvil.data.grey import Grey as Grey
@@ -26,6 +27,7 @@ _HOMES = {
     "Dataset": "dataset",
     "factorial_bound": "dataset",
     "fingerprint": "dataset",
+    "gaussian_bound": "dataset",
     "independent_bound": "dataset",
     "unigram_bound": "dataset",
     "Grey": "grey",

@@ -11,7 +11,7 @@ from nvil.data.sparse import MATRIX_ROWS, as_matrix
 from nvil.models import document_lengths
 from nvil.rows import Rows, as_rows, as_source
 
-Kind = Literal["binary", "counts"]
+Kind = Literal["binary", "counts", "numbers"]
 Cases = Any
 """One case per row: an array of bits, or `Rows` of another kind; for training also a `Stream`."""
 
@@ -20,7 +20,7 @@ Cases = Any
 class Dataset:
     """Training and test cases, one per row.
 
-    - `kind`: "binary", or "counts" for the word counts of documents.
+    - `kind`: "binary", "counts" for the word counts of documents, or "numbers" for real ones.
     - `test`: None for a stream.
     - `validation`: where the data set has one of its own; otherwise it is split off the training cases.
     - `image`: the (height, width) of a case where it is a picture.
@@ -97,6 +97,21 @@ def independent_bound(train: Cases, test: Cases, context: int = 0) -> float:
     rate = (train.column_sums()[context:] + 0.5) / (train.shape[0] + 1)
     on = as_rows(test).mean()[context:]
     return float(np.sum(on * np.log(rate) + (1 - on) * np.log1p(-rate)))
+
+
+def gaussian_bound(train: Cases, test: Cases, context: int = 0) -> float:
+    """The log-density per test case of independent Gaussians with the training cases' means and deviations."""
+    train, test = as_rows(train), as_rows(test)
+    mean, deviation = (each[context:] for each in (train.mean(), column_deviations(train)))
+    noise = (np.asarray(test.dense(), float)[:, context:] - mean) / deviation
+    return float(np.mean(np.sum(-0.5 * noise**2 - np.log(deviation) - 0.5 * np.log(2 * np.pi), axis=1)))
+
+
+def column_deviations(rows: Rows) -> np.ndarray:
+    """The standard deviation of every column."""
+    mean = rows.mean()
+    squares = sum(np.sum((np.asarray(block.dense(), float) - mean) ** 2, axis=0) for block in rows.blocks(MATRIX_ROWS))
+    return np.sqrt(squares / max(1, rows.shape[0]))
 
 
 def unigram_bound(train: Cases, test: Cases) -> tuple[float, float]:

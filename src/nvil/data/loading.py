@@ -21,7 +21,18 @@ from nvil.data.readers import Contents, checked_rows, read, without_columns
 from nvil.data.registry import NAMED
 from nvil.data.sparse import SparseRows
 from nvil.data.streams import Stream
-from nvil.data.values import as_binary, as_counts, as_grey, check_columns, check_varied, kind_of, stacked, value_range
+from nvil.data.values import (
+    as_binary,
+    as_counts,
+    as_grey,
+    as_numbers,
+    check_columns,
+    check_deviations,
+    check_varied,
+    kind_of,
+    stacked,
+    value_range,
+)
 from nvil.errors import UsageError, choose
 from nvil.rows import as_rows, plain
 
@@ -133,6 +144,8 @@ def load_cases(
         if choices.binarize not in (None, "none"):
             raise UsageError("The model is of word counts, which are not made binary; leave `binarize` out.")
         return stacked([as_counts(part, where) for part in parts])
+    if kind == "numbers":
+        return stacked([as_numbers(part, where) for part in parts])
     choices = _with_defaults(choices, parts)
     if choices.binarize == "stochastic":
         return stacked([plain(as_grey(part, where, choices).fixed(0)) for part in parts])
@@ -148,6 +161,8 @@ def _streamed(source: Stream | str, choices: Choices) -> Dataset:
         )
     if choices.given:
         raise UsageError("A stream cannot be modelled given some of its columns; leave `given` out.")
+    if choices.values == "numbers":
+        raise UsageError('A stream is of bits or counts; `values="numbers"` needs a file.')
     stream = from_lines(_standard_input(), choices, words) if isinstance(source, str) else source
     if stream.kind == "numbers":
         raise UsageError(
@@ -176,8 +191,8 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
     kind = kind_of(contents, where, choices)
     whole = contents.image or _square(next(iter(contents.splits.values())).shape[1])
     if choices.given:
-        if kind == "counts":
-            raise UsageError(f"{where} holds counts, and only binary data can be modelled `given` some of its columns.")
+        if kind != "binary":
+            raise UsageError(f"{where} holds {kind}, and only binary data can be modelled `given` some of its columns.")
         contents, moved = _context_first(contents, where, choices)
         whole = None if moved else whole
     parts = contents.splits
@@ -185,6 +200,9 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
     if kind == "counts":
         ready: dict[str, Any] = {name: as_counts(rows, where) for name, rows in parts.items()}
         note = note or "word counts"
+    elif kind == "numbers":
+        ready = {name: as_numbers(rows, where) for name, rows in parts.items()}
+        note = note or "real numbers, as they are"
     elif choices.binarize == "stochastic":
         check_columns(list(parts.values()), contents, where, choices)
         choices = _with_defaults(choices, parts.values())
@@ -206,6 +224,8 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         raise UsageError(f"{where} holds a single case; at least two are needed, to train on and to test on.")
     else:
         train, test = map(plain, as_rows(ready["all"]).hold_out(max(1, ready["all"].shape[0] // 10), seed=0))
+    if kind == "numbers":
+        check_deviations(train, where, contents.names)
     if kind == "counts" and not as_rows(train).column_sums().any():
         raise UsageError(f"Every training document of {where} is empty.")
     return Dataset(
@@ -216,7 +236,7 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         validation=plain(as_rows(ready["validation"]).fixed(1)) if "validation" in ready else None,
         # Where the whole case is no picture, what it is without its context may be one.
         image=None
-        if kind == "counts" or isinstance(train, SparseRows)
+        if kind != "binary" or isinstance(train, SparseRows)
         else whole or (_square(train.shape[1] - contents.context) if contents.context else None),
         context=contents.context,
         choices=dataclasses.replace(

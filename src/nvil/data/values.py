@@ -1,4 +1,4 @@
-"""What the values of a file are: bits, grey levels to be made bits, or word counts."""
+"""What the values of a file are: bits, grey levels to be made bits, word counts, or real numbers."""
 
 import logging
 from typing import Any
@@ -21,7 +21,9 @@ BINARIZE = 'say how to make them binary with `binarize="threshold"` or `binarize
 
 
 def kind_of(contents: Contents, where: Any, choices: Choices) -> Kind:
-    """Binary or counts, as the user says; by itself only where there is no doubt."""
+    """Binary, counts or numbers, as the user says; by itself only where there is no doubt, and never numbers."""
+    if choices.values == "numbers":
+        return "numbers"
     if choices.values != "auto":
         return "counts" if choices.values == "counts" else "binary"
     if choices.binarize not in (None, "none"):
@@ -89,6 +91,24 @@ def as_binary(rows: Any, where: Any, choices: Choices) -> Any:
     return rows.astype(np.uint8)
 
 
+def as_numbers(rows: Any, where: Any) -> np.ndarray:
+    """Finite numbers in single precision."""
+    rows = _dense(rows)
+    _check_finite(rows, where)
+    return rows.astype(np.float32)
+
+
+def check_deviations(rows: np.ndarray, where: Any, names: tuple[str, ...] | None) -> None:
+    """Refuse a column of one value alone, of which a Gaussian can make the density as large as it likes."""
+    same = np.flatnonzero(np.ptp(rows, axis=0) == 0)
+    if len(same):
+        name = f", {names[same[0]]!r}," if names else ""
+        raise UsageError(
+            f"Column {same[0]}{name} of {where} is the same in every training case, so there is nothing to model; "
+            f'leave it out with `drop_columns="{same[0]}"`.'
+        )
+
+
 def value_range(rows: Any) -> tuple[float, float]:
     """The smallest and the largest value, 0 included for sparse rows."""
     if isinstance(rows, SparseRows):
@@ -129,9 +149,8 @@ def _check_dense(rows: np.ndarray, where: Any, names: tuple[str, ...] | None = N
             "the others are 0 and 1 alone" if not np.any(np.delete(outside, odd[0], axis=1)) else f"then {BINARIZE}"
         )
         raise UsageError(f"{first}; {said(*odd, names)}; {others}.")
-    raise UsageError(
-        f"{first}; {BINARIZE}" + (', or, if they are word counts, say `values="counts"`.' if whole else ".")
-    )
+    other = "if they are word counts, say" if whole else "to model them as they are, say"
+    raise UsageError(f'{first}; {BINARIZE}, or, {other} `values="{"counts" if whole else "numbers"}"`.')
 
 
 def check_columns(parts: list[Any], contents: Contents, where: Any, choices: Choices) -> None:

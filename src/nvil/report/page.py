@@ -233,7 +233,10 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
         cards.append(("Test bound", _with_error(result.bound, result.bound_se), note))
     if isinstance(without, float):
         note = "nats per case, of a factorial model fitted to these very cases"
-        cards.append(("Best without latents", number(without), note))
+        if summary.run.numbers:
+            note = "nats per case, of independent Gaussians fitted to the training cases"
+        note += ", which sees no context" if summary.context else ""
+        cards.append(("Without latents" if summary.run.numbers else "Best without latents", number(without), note))
     if summary.best is not None:
         note = f"at update {summary.best[0]:,}, whose parameters are kept"
         if summary.kept is not None and summary.kept < summary.best[0]:
@@ -371,6 +374,10 @@ def _samples(summary: Summary, *, pictures: int = 100, documents: int = 8) -> Pa
             caption += " Each is given the context of a test case."
         shown = mean[:pictures]
         return Part(_picture(shown, summary.run.facts.image, f"{len(shown)} samples in a grid."), caption)
+    if summary.run.numbers:
+        header = [f"x{i}" for i in range(min(x.shape[1], 12))]
+        rows = [[f"{value:.3g}" for value in case[: len(header)]] for case in x[:10]]
+        return Part(_table(header, rows, numbers=range(len(header))), "Each row is a sample, each cell a variable.")
     alt = "Share of ones in the training data against the share in samples, a point for each variable."
     caption = "Each point is a variable: on the line, samples have it on as often as the training data does."
     return Part(_svg(lambda axes: figures.marginals(summary, axes), alt, (4.4, 3.0)), caption)
@@ -398,13 +405,14 @@ def _reconstructions(summary: Summary) -> Part | None:
         alt = f"{len(shown)} test cases, each above its reconstruction."
         return Part(_picture(shown, (2 * height, width), alt), caption)
     columns = min(summary.run.facts.visible, 12)
+    form, what = ("{:.3g} → {:.3g}", "mean") if summary.run.numbers else ("{:.0f} → {:.2f}", "probability of being on")
     rows = [
-        [f"{bit:.0f} → {share:.2f}" for bit, share in zip(case[:columns], mean[:columns], strict=True)]
+        [form.format(value, share) for value, share in zip(case[:columns], mean[:columns], strict=True)]
         for case, mean in zip(cases[:10], means[:10], strict=True)
     ]
     caption = (
-        "Each row is a test case, each cell one of its variables: its value, and its probability of being on given the "
-        "latents that the inference network drew."
+        f"Each row is a test case, each cell one of its variables: its value, and its {what} given the latents that "
+        "the inference network drew."
     )
     return Part(_table([f"x{i}" for i in range(columns)], rows, numbers=range(columns)), caption)
 

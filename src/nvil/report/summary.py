@@ -181,11 +181,16 @@ class Summary:
 
     @cached_property
     def without_latents(self) -> float | tuple[float, float] | None:
-        """The best bound of a factorial model on the test cases; for documents, the unigram model's perplexities."""
+        """The best bound of a factorial model on the test cases; for documents, the unigram model's perplexities.
+
+        For real numbers, that of independent Gaussians.
+        """
         if self.test is None or (self.run.documents and self.dataset is None):
             return None
         if self.run.documents:
             return data.unigram_bound(self.dataset.train, self.test) if self.dataset else None
+        if self.run.numbers:
+            return data.gaussian_bound(self.dataset.train, self.test, self.context) if self.dataset else None
         return data.factorial_bound(self.test, self.context)
 
     @cached_property

@@ -182,7 +182,10 @@ class Config:
     )
 
     values: str = option(
-        Choices.values, "data", "What the values are: binary, counts (of words), or auto: whatever is unambiguous."
+        Choices.values,
+        "data",
+        "What the values are: binary, counts (of words), numbers (real ones), or auto: bits or counts, whatever is "
+        "unambiguous.",
     )
     binarize: str | None = option(
         None,
@@ -356,7 +359,12 @@ class Config:
         return load(self.data, self.choices())
 
     def build_pair(
-        self, visible: int, mean: Any = None, lengths: Sequence[int] | None = None, given: int = 0
+        self,
+        visible: int,
+        mean: Any = None,
+        lengths: Sequence[int] | None = None,
+        given: int = 0,
+        deviation: Any = None,
     ) -> "Pair":
         """The untrained model and inference network."""
         from nvil import models
@@ -365,6 +373,7 @@ class Config:
         return make(
             visible,
             self.hidden,
+            visibles="gaussian" if self.values == "numbers" else "bernoulli",
             inference=self.inference,
             latents=self.latents,
             categories=self.categories,
@@ -373,6 +382,7 @@ class Config:
             given=given,
             lengths=lengths,
             mean=mean,
+            deviation=deviation,
             latent_bias=self.latent_bias,
             seed=self.seed,
         )

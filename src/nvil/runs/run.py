@@ -31,7 +31,7 @@ import numpy as np
 
 from nvil import training
 from nvil.contracts import Constant, Pair, Unset
-from nvil.data.dataset import Cases, Dataset, fingerprint
+from nvil.data.dataset import Cases, Dataset, column_deviations, fingerprint
 from nvil.data.readers import physical_memory
 from nvil.data.registry import NAMED
 from nvil.errors import UsageError, choose
@@ -211,7 +211,9 @@ class Run:
         def prepare() -> Experiment:
             validation = config.validation if dataset.validation is None else dataset.validation
             kept, held_out = training.hold_out(train, validation, config.seed)
-            pair = config.build_pair(facts.visible, kept.first().mean(), facts.lengths, context)
+            known = kept.first()
+            deviation = column_deviations(known) if config.values == "numbers" else None
+            pair = config.build_pair(facts.visible, known.mean(), facts.lengths, context, deviation)
             return Experiment(pair, config.build_learner(), kept, held_out)
 
         run = Run(
@@ -303,6 +305,11 @@ class Run:
     @property
     def documents(self) -> bool:
         return self.facts.lengths is not None
+
+    @property
+    def numbers(self) -> bool:
+        """Whether the cases are of real numbers."""
+        return self.config is not None and self.config.values == "numbers"
 
     def command(self, *, all: bool = False) -> list[str]:
         """The command that trains this run: `nvil train`, then each option with its values.
