@@ -140,3 +140,17 @@ def test_mistakes_with_a_context_get_one_clear_sentence():
         with pytest.raises(nvil.UsageError, match=sentence):
             mistake()
     pair.model.check(as_rows(np.array([[0.5, -3.0, 1.0, 0.0, 1.0]])))  # a context may hold any finite numbers
+
+
+def test_columns_to_condition_on_come_first():
+    """And a case is a picture where all of it was one, and its context comes first anyway, or where the rest is one."""
+    halves = nvil.data.load("digits", given="0-31")
+    assert (halves.context, halves.image) == (32, (8, 8))
+    np.testing.assert_array_equal(halves.train, nvil.data.load("digits").train)
+    table = np.random.default_rng(0).integers(0, 2, (20, 18))
+    classes = nvil.data.load(table, test=table, given=(-1, "3"))
+    assert (classes.context, classes.image) == (2, (4, 4))
+    np.testing.assert_array_equal(classes.test[:, :2], table[:, [17, 3]])
+    np.testing.assert_array_equal(classes.test[:, 2:], np.delete(table, [3, 17], axis=1))
+    with pytest.raises(nvil.UsageError, match="holds numbers, and only binary data can be modelled `given`"):
+        nvil.data.load(table + 0.5, values="numbers", given="0")

@@ -188,7 +188,7 @@ def train_run(
         page = write_report(run, dataset=dataset, result=print_result(run, dataset))
     if run.facts.image or run.documents:
         picture = run.folder / ("samples.png" if run.facts.image else "samples.txt")
-        write_samples(run, 100, picture, cases=dataset.test)
+        write_samples(run, 100, picture, test=dataset.test)
         print(f"samples               {picture}")
     print(f"report                {page}")
     print(
@@ -519,7 +519,8 @@ def sample(
         count: How many.
         out: A .png (pictures), .txt (documents) or .npz file.
         seed: Of the samples.
-        data: Of a conditional model: a file of cases whose context to sample given, in turn; by default the test cases.
+        data: Of a conditional model: a file of cases whose context to sample given, in turn; by default that of random
+            test cases.
 
     """
     from nvil.runs.run import Run
@@ -535,10 +536,12 @@ def sample(
     print(out)
 
 
-def write_samples(run: "Run", count: int, out: Path, seed: int = 0, cases: "Cases | None" = None) -> None:
+def write_samples(
+    run: "Run", count: int, out: Path, seed: int = 0, cases: "Cases | None" = None, test: "Cases | None" = None
+) -> None:
     """Sample from the run's best model into a picture, a text or an archive.
 
-    A conditional model is given the context of `cases`, by default the test cases.
+    A conditional model is given the context of `cases` in turn, or without them of random test cases.
     """
     import numpy as np
 
@@ -553,8 +556,12 @@ def write_samples(run: "Run", count: int, out: Path, seed: int = 0, cases: "Case
         raise UsageError(f"The cases of {run.folder} are not pictures; write samples to an .npz file instead.")
     given = None
     if run.facts.context:
-        rows = as_rows(run.split("test") if cases is None else cases)
-        given = rows.select(np.arange(count) % rows.shape[0]).dense()[:, : run.facts.context]
+        if cases is not None:
+            rows, order = as_rows(cases), np.arange(count)
+        else:  # at random, as a file may have them in order
+            rows = as_rows(run.split("test") if test is None else test)
+            order = np.random.default_rng(seed).permutation(max(count, rows.shape[0]))[:count]
+        given = rows.select(order % rows.shape[0]).dense()[:, : run.facts.context]
     x, mean, h = nvil.sample(run.load_best(), count, given=given, seed=seed)
     if out.suffix == ".npz":
         layers = run.like().inference.layers

@@ -25,7 +25,7 @@ class Choices:
     - `drop_columns`: of tables and arrays, columns that are not data, such as a label: each by its name in the header
       or by its place, from 0 (-1 is the last).
     - `given`: of tables and arrays, columns to condition on, named as those to drop, or a range of places such as
-      "0-391"; they come first in the cases.
+      "0-391", among the columns that are left; they come first in the cases.
     - `columns`: of a stream of `column:count` lines, how many columns there are.
     """
 
