@@ -41,6 +41,8 @@ ONE = {
 MANY = {
     "VIMCO, geometric mean": estimators.vimco(samples=3),
     "VIMCO, arithmetic mean": estimators.vimco(samples=3, mean="arithmetic"),
+    "OVIS, gamma 0": estimators.ovis(samples=3),
+    "OVIS, gamma 1, **biased for Q**": estimators.ovis(samples=3, gamma=1.0),
     "reweighted wake-sleep, wake phases, **biased for Q**": estimators.reweighted_wake_sleep(samples=3, sleep=0.0),
 }
 

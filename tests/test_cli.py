@@ -476,6 +476,8 @@ NONSENSE = {
     ("--estimator", "arm", "--inference", "autoregressive"): "ARM needs an inference network of factorial Bernoulli",
     ("--estimator", "vimco", "--samples", "1"): "--samples must be at least 2, got 1",
     ("--estimator", "vimco", "--mean", "harmonic"): "Unknown mean 'harmonic'",
+    ("--estimator", "ovis", "--gamma", "2"): "--gamma must be at least 0 and at most 1, got 2",
+    ("--gamma", "1"): "--gamma is for the estimator ovis, not for nvil",
     ("--sleep", "0.2"): "--sleep is for the estimator reweighted-wake-sleep, not for nvil",
     ("--estimator", "concrete", "--temperature", "0"): "--temperature must be a positive number, got 0.0",
     ("--order", "strickt"): "Unknown order 'strickt'; did you mean 'strict'?",

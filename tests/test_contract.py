@@ -77,6 +77,7 @@ ESTIMATORS = {
     "wake-sleep": (nvil.estimators.wake_sleep(), sleep_gradient),
     "rloo": (nvil.estimators.rloo(samples=2), bound_gradient),
     "vimco": (nvil.estimators.vimco(samples=2), two_sample_gradient),
+    "ovis": (nvil.estimators.ovis(samples=2), two_sample_gradient),
     "reweighted-wake-sleep": (nvil.estimators.reweighted_wake_sleep(samples=2, sleep=0.0), reweighted_gradient),
 }
 

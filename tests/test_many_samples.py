@@ -1,5 +1,7 @@
 """Estimators of the bound of many samples, over *every* draw they could make."""
 
+from types import SimpleNamespace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,8 +11,10 @@ import pytest
 import nvil
 from helpers import assert_trees_close, random_cases, random_pair, randomised, started
 from nvil import estimators, exact
+from nvil.cli.commands import of_samples
 from nvil.estimators.samples import sample_latents
 from nvil.rows import as_rows
+from nvil.runs.config import Config
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -54,6 +58,18 @@ def test_vimco_is_unbiased_for_the_bound_of_its_samples(mean, layers, cases, sam
     result = mean_gradient(estimators.vimco(samples=samples, mean=mean), pair, x)
     desired = eqx.filter_jit(exact.bound_gradient)(pair, x, pair.inference.support(), samples)
     assert_trees_close((result.model, result.inference), desired)
+
+
+def test_ovis_of_gamma_0_is_unbiased_and_gamma_1_is_not():
+    """With K = 3 on two layers: what gamma takes from c_k is a share of v_k, whose part in the gradient is the bias."""
+    pair, x = random_pair(2), random_cases(1)
+    none, some, all_ = (mean_gradient(estimators.ovis(samples=3, gamma=gamma), pair, x) for gamma in (0.0, 0.3, 1.0))
+    desired = eqx.filter_jit(exact.bound_gradient)(pair, x, pair.inference.support(), 3)
+    assert_trees_close((none.model, none.inference), desired)
+    assert_trees_close(all_.model, desired.model)
+    assert_trees_close(some.inference, jax.tree.map(lambda a, b: 0.7 * a + 0.3 * b, none.inference, all_.inference))
+    wake = mean_gradient(estimators.reweighted_wake_sleep(samples=3, sleep=0.0), pair, x)
+    assert_trees_close(all_.inference, jax.tree.map(jnp.add, desired.inference, wake.inference))
 
 
 @pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
@@ -158,3 +174,15 @@ def test_validation_follows_the_bound_of_many_samples():
 def test_what_cannot_be_is_refused(make, message):
     with pytest.raises(nvil.UsageError, match=message):
         make()
+
+
+def test_a_bound_of_many_samples_is_named_so():
+    for choices, samples, said in (
+        ({}, 1, ""),
+        ({"estimator": "rloo"}, 1, ""),
+        ({"estimator": "vimco"}, 5, ", of 5 samples (above the bound of one, which nvil evaluate has)"),
+        ({"estimator": "ovis", "samples": 3}, 3, ", of 3 samples (above the bound of one, which nvil evaluate has)"),
+    ):
+        config = Config(**choices).resolved()
+        assert config.objective_samples == samples
+        assert of_samples(SimpleNamespace(config=config)) == said

@@ -177,6 +177,7 @@ def test_a_pipe_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert "the first 20 for validation" in err
     assert "every case seen once" in err
     assert "best validation bound" in out
+    assert "nats per case, over 136 updates" in out
     updates = [json.loads(line)["updates"] for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert updates == [50, 100, 136]
     # the same folder goes on with another stream

@@ -16,9 +16,12 @@ from jaxtyping import Array, Float, Key
 from nvil.contracts import Estimator, Latents, Pair, Parameters, TrainState, trained
 from nvil.layers import AutoregressiveBernoulli, Bernoulli, Categorical, Gaussian, Layer, softplus
 from nvil.networks import BeliefNetwork, InferenceNetwork
+from nvil.random import seeded_key
 from nvil.rows import Rows
 
 MINIBATCHES = 8
+FITTING = 1000
+"""Updates of an estimator's own baselines before its noise is measured."""
 IN_USE = 0.01
 """Nats of KL divergence from which a unit counts as used."""
 BINARY = Bernoulli | AutoregressiveBernoulli
@@ -59,6 +62,44 @@ def diagnose(estimator: Estimator, batch_size: int, state: TrainState, rows: Row
         },
         None if divergences is None else np.asarray(divergences[0]).tolist(),
         None if divergences is None else [float(np.mean(np.asarray(units) > IN_USE)) for units in divergences[1]],
+    )
+
+
+class GradientNoise(NamedTuple):
+    """How much the gradient of one update varies at a fixed point, per case of the minibatch, for model and inference.
+
+    - `variance`: the trace of its covariance, over minibatches and draws of the latents.
+    - `from_latents`: the part of it that is there for one and the same minibatch.
+    - `signal_to_noise`: |E g| / sqrt(variance), which no scaling of the gradient changes; None where it does not vary.
+    """
+
+    variance: dict[str, float]
+    from_latents: dict[str, float]
+    signal_to_noise: dict[str, float | None]
+
+
+def gradient_noise(
+    estimator: Estimator, batch_size: int, pair: Pair, rows: Rows, *, minibatches: int = 100, seed: int = 0
+) -> GradientNoise:
+    """Measure an estimator's gradients for `pair`, with its baselines and statistics fitted to that pair first.
+
+    `rows` are on the device.
+    """
+    key = seeded_key(seed, "gradient noise")
+    baselines, estimator_state = _fitted(estimator, batch_size, pair, rows, key)
+    square_of_mean, mean_square, within = (
+        np.asarray(each, float)[:2]
+        for each in _noise(estimator, batch_size, pair, baselines, estimator_state, rows, key, minibatches)
+    )
+    variance = (mean_square - square_of_mean) * minibatches / (minibatches - 1)
+    names = Parameters._fields[:2]
+    return GradientNoise(
+        dict(zip(names, variance.tolist(), strict=True)),
+        dict(zip(names, within.tolist(), strict=True)),
+        {
+            name: signal_to_noise(float(square), float(mean), minibatches)
+            for name, square, mean in zip(names, square_of_mean, mean_square, strict=True)
+        },
     )
 
 
@@ -152,6 +193,63 @@ def _measure(estimator: Estimator, batch_size: int, state: TrainState, rows: Row
     total, _ = jax.lax.scan(add, zeros, keys)
     gradients, (squares, variances, divergences) = jax.tree.map(lambda leaf: leaf / MINIBATCHES, total)
     return variances, (_squares(gradients), squares), divergences
+
+
+@eqx.filter_jit
+def _fitted(estimator: Estimator, batch_size: int, pair: Pair, rows: Rows, key: Key[Array, ""]) -> tuple[Any, Any]:
+    """Baselines and state of the estimator after `FITTING` updates of them by Adam with the pair held fixed."""
+    optimiser = optax.adam(3e-3)
+
+    def batch(t: Any) -> tuple[Array, Key[Array, ""]]:
+        data_key, draw_key = jax.random.split(jax.random.fold_in(key, t))
+        return rows.minibatch(data_key, batch_size), draw_key
+
+    def update(t: Any, carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        baselines, state, moments = carry
+        x, draw_key = batch(t)
+        gradients, state, _ = estimator.gradients(draw_key, Parameters(*pair, baselines), x, state)
+        steps, moments = optimiser.update(jax.tree.map(jnp.negative, gradients.baselines), moments)
+        return eqx.apply_updates(baselines, steps), state, moments
+
+    x, init_key = batch(FITTING)
+    baselines, state = estimator.init(init_key, pair, x)
+    if not jax.tree.leaves((baselines, state)):
+        return baselines, state
+    begin = (baselines, state, optimiser.init(baselines))
+    return jax.lax.fori_loop(0, FITTING, update, begin)[:2]
+
+
+@eqx.filter_jit
+def _noise(
+    estimator: Estimator,
+    batch_size: int,
+    pair: Pair,
+    baselines: Any,
+    state: Any,
+    rows: Rows,
+    key: Key[Array, ""],
+    minibatches: int,
+) -> tuple[Float[Array, "3"], Float[Array, "3"], Float[Array, "3"]]:
+    """|mean g|^2, the mean of |g|^2, and the variance between two draws of the latents for the same minibatch."""
+    params = Parameters(*pair, baselines)
+
+    def one(key: Key[Array, ""]) -> Any:
+        data_key, *draw_keys = jax.random.split(key, 3)
+        x = rows.minibatch(data_key, batch_size)
+        first, second = (
+            jax.tree.map(lambda leaf: leaf / batch_size, trained(estimator.gradients(own, params, x, state)[0]))
+            for own in draw_keys
+        )
+        return first, _squares(first), _squares(jax.tree.map(jnp.subtract, first, second)) / 2
+
+    def add(total: Any, key: Key[Array, ""]) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, one(key)), None
+
+    keys = jax.random.split(jax.random.fold_in(key, _APART), minibatches)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(one, keys[0]))
+    total, _ = jax.lax.scan(add, zeros, keys)
+    gradients, squares, within = jax.tree.map(lambda leaf: leaf / minibatches, total)
+    return _squares(gradients), squares, within
 
 
 def _squares(gradients: Parameters) -> Float[Array, "3"]:

@@ -17,11 +17,12 @@ from nvil.errors import DownloadError, TrainingError, UsageError
 COMMANDS = {
     "train": "Train a model together with its inference network.",
     "resume": "Go on with a run, without repeating its options.",
-    "evaluate": "Estimate the bound of a trained model.",
+    "evaluate": "Estimate the bound of a trained model, or its log-likelihood.",
     "sample": "Draw samples from a trained model.",
     "encode": "Encode cases with the inference network.",
     "sweep": "Train every combination of some choices, side by side.",
     "report": "Write a page on a run, or on several compared.",
+    "compare": "Compare estimators on the same model, data, seed and time.",
     "reproduce": "Reproduce the paper's tables and its figure.",
     "bench": "Measure the speed of updates, beside other libraries.",
     "data": "List the named data sets, or fetch one.",

@@ -90,17 +90,11 @@ def train(words: list[str]) -> None:
     """
     parsed, config = parse_choices(train, CLASSES, words)
     config = config.resolved()
-    options = parsed.run
-    if not options.checkpoint_seconds >= 0:
-        raise UsageError(f"`checkpoint_seconds` must be at least 0, got {options.checkpoint_seconds}.")
-    if options.checkpoint_updates is not None and options.checkpoint_updates < 1:
-        raise UsageError(f"`checkpoint_updates` must be at least 1, got {options.checkpoint_updates}.")
+    options = checked(parsed.run)
     from nvil.runs.run import Run
 
-    source = "stream" if config.data == "-" else Path(config.data).stem
-    name = "-".join((source, config.model, *map(str, config.hidden)))
     dataset = config.load_data()
-    run = Run.from_config(Path("runs", name) if parsed.what.out is None else parsed.what.out, config, dataset)
+    run = Run.from_config(folder_of(parsed.what.out, config), config, dataset)
     train_run(
         run,
         dataset,
@@ -109,6 +103,21 @@ def train(words: list[str]) -> None:
         checkpoint_updates=options.checkpoint_updates,
         tensorboard=options.tensorboard,
     )
+
+
+def checked(options: Any) -> Any:
+    """Options of the group "run", if checkpoints can be as often as they say."""
+    if not options.checkpoint_seconds >= 0:
+        raise UsageError(f"`checkpoint_seconds` must be at least 0, got {options.checkpoint_seconds}.")
+    if options.checkpoint_updates is not None and options.checkpoint_updates < 1:
+        raise UsageError(f"`checkpoint_updates` must be at least 1, got {options.checkpoint_updates}.")
+    return options
+
+
+def folder_of(out: Path | None, config: Config, *prefix: str) -> Path:
+    """Where to write to: as asked, or a folder named for what is trained."""
+    source = "stream" if config.data == "-" else Path(config.data).stem
+    return Path("runs", "-".join((*prefix, source, config.model, *map(str, config.hidden)))) if out is None else out
 
 
 def parse_choices(
@@ -182,7 +191,7 @@ def train_run(
 
     if dataset.test is None:
         best = run.metrics()["best_bound"][-1]
-        print(f"best validation bound {best:8.2f} nats per case, over {run.updates()} updates")
+        print(f"best validation bound {best:8.2f} nats per case{of_samples(run)}, over {run.updates()} updates")
         page = write_report(run)
     else:
         page = write_report(run, dataset=dataset, result=print_result(run, dataset))
@@ -204,8 +213,9 @@ def fit_run(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     checkpoint_updates: int | None = None,
     tensorboard: bool = False,
+    each: Callable[[Any], None] | None = None,
 ) -> None:
-    """Train with progress on standard error, until the run is done or a signal stops it."""
+    """Train with progress on standard error, until the run is done or a signal stops it; `each` sees every report."""
     from nvil.cli.progress import StoppedWaitingError, progress, stop_on_signals
     from nvil.models import chain
     from nvil.runs.jobs import parent_gone
@@ -218,6 +228,8 @@ def fit_run(
         show = ends.enter_context(progress(total, run.updates(), quiet))
         show.text(f"{dataset.name}: {cases_in_words(run, dataset)} ({dataset.note})")
         show.text(f"{chain(run.like())}, {config.estimator}, {config.optimiser} {config.learning_rate:g}")
+        if many := of_samples(run):
+            show.text(f"bounds in training and validation are{many.removeprefix(',')}")
         stop = ends.enter_context(stop_on_signals(lambda: getattr(dataset.train, "waiting", False)))
 
         def after_chunk(updates: int) -> bool:
@@ -236,11 +248,19 @@ def fit_run(
                 checkpoint_seconds=checkpoint_seconds, checkpoint_updates=checkpoint_updates, after_chunk=after_chunk
             ):
                 show.report(report)
+                if each is not None:
+                    each(report)
                 if board is not None:
                     board.add(time.time(), metrics_of(report))
         if stop.signal is not None:
             raise Stopped(stop.signal, run.updates())
         show.text("evaluating")
+
+
+def of_samples(run: Any) -> str:
+    """Which bound the run climbs, where it is not that of one sample."""
+    many = 1 if run.config is None else run.config.objective_samples
+    return f", of {many} samples (above the bound of one, which nvil evaluate has)" if many > 1 else ""
 
 
 def cases_in_words(run: "Run", dataset: "Dataset") -> str:
@@ -990,8 +1010,15 @@ def _sweep(words: list[str]) -> None:
     sweep(words)
 
 
+def _compare(words: list[str]) -> None:
+    from nvil.cli.compare import compare
+
+    compare(words)
+
+
 PARSED: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "sweep": _sweep,
+    "compare": _compare,
     **{each.__name__: _parsed(each) for each in (resume, evaluate, sample, encode, report, reproduce, bench, data)},
 }

@@ -4,6 +4,7 @@ from nvil.estimators.arm import ARM, DisARM, arm, disarm
 from nvil.estimators.concrete import Concrete, concrete
 from nvil.estimators.muprop import MuProp, muprop
 from nvil.estimators.nvil import NVIL, nvil, reinforce, rloo
+from nvil.estimators.ovis import OVIS, ovis
 from nvil.estimators.rebar import REBAR, rebar
 from nvil.estimators.reweighted_wake_sleep import ReweightedWakeSleep, reweighted_wake_sleep
 from nvil.estimators.straight_through import StraightThrough, straight_through
@@ -13,6 +14,7 @@ from nvil.estimators.wake_sleep import WakeSleep, wake_sleep
 __all__ = [
     "ARM",
     "NVIL",
+    "OVIS",
     "REBAR",
     "VIMCO",
     "Concrete",
@@ -26,6 +28,7 @@ __all__ = [
     "disarm",
     "muprop",
     "nvil",
+    "ovis",
     "rebar",
     "reinforce",
     "reweighted_wake_sleep",

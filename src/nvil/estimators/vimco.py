@@ -48,7 +48,7 @@ class VIMCO(Estimator):
             log_p, terms = log_probs(params.pair, x, reparameterised(params.pair, x, draws))
             log_p, log_q = jnp.sum(log_p, axis=-1), jnp.sum(terms, axis=-1)
             bound = many_sample_bound(log_p - log_q)
-            signal = jax.lax.stop_gradient(bound - self.without_each(log_p - log_q))
+            signal = jax.lax.stop_gradient(self.signal(log_p - log_q))
             info = Info(
                 bound=jnp.mean(bound),
                 signal=SignalInfo(
@@ -62,6 +62,10 @@ class VIMCO(Estimator):
 
         gradients, info = eqx.filter_grad(objective, has_aux=True)(params)
         return gradients, None, info
+
+    def signal(self, log_weights: Float[Array, "samples cases"]) -> Float[Array, "samples cases"]:
+        """L - L_-k, which multiplies grad log Q(h_k | x)."""
+        return many_sample_bound(log_weights) - self.without_each(log_weights)
 
     def without_each(self, log_weights: Float[Array, "samples cases"]) -> Float[Array, "samples cases"]:
         """L_-k, with each weight in turn replaced by the mean of the others.
@@ -90,8 +94,7 @@ class VIMCO(Estimator):
         self, draws: Latents, params: Parameters, x: Any, state: None
     ) -> tuple[Float[Array, " signals"], ...]:
         weights = log_weights(params.pair, x, draws)
-        bound = many_sample_bound(weights)
-        return jnp.var(bound)[None], jnp.var(bound - self.without_each(weights))[None]
+        return jnp.var(many_sample_bound(weights))[None], jnp.var(self.signal(weights))[None]
 
 
 def vimco(*, samples: int = 5, mean: str = "geometric") -> VIMCO:

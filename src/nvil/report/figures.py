@@ -15,7 +15,7 @@ is then worked out once.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,23 @@ def curve(runs: Sequence[Run | Summary], axes: Axes, name: str | None = None) ->
             axes.set_title(text.replace("-", "\N{MINUS SIGN}"), loc="right", fontsize=SMALL)
     axes.set_ylabel(label)
     _over_updates(axes)
+
+
+def estimator_curves(found: Sequence[Mapping[str, Any]], axes: Axes, over: str) -> None:
+    """The bound of one sample against "updates" or "seconds", a line for every estimator of `nvil compare`.
+
+    What lies far below where the lowest ends is not shown.
+    """
+    curves = [{name: np.array(values, float) for name, values in each["curve"].items()} for each in found]
+    ends = np.array([curve["bound"][-1] for curve in curves])
+    low, high = np.nanmin(ends), max(np.nanmax(curve["bound"]) for curve in curves)
+    room = 0.05 * (high - low) + 0.1
+    axes.set_ylim(low - 5 * room, high + room)
+    lines = [(curve[over], curve["bound"], each["name"]) for curve, each in zip(curves, found, strict=True)]
+    _lines(axes, lines, markers=True)
+    axes.set_ylabel("validation bound (nats per case)")
+    _over_updates(axes)
+    axes.set_xlabel("updates" if over == "updates" else "seconds of training")
 
 
 def _error_band(axes: Axes, summary: Summary) -> None:
@@ -237,6 +254,7 @@ def _lines(
         axes.set_yscale("log")
     ends = []
     for i, (x, y, name) in enumerate(lines):
+        other = i + i // len(COLOURS)  # where colours come round again, dashes and markers do not
         known = np.isfinite(y) & ((y > 0) | (not logarithmic))
         if not np.any(known):
             continue
@@ -247,9 +265,9 @@ def _lines(
             x[kept],
             y[kept],
             color=COLOURS[i % len(COLOURS)],
-            linestyle=STYLES[i % len(STYLES)],
+            linestyle=STYLES[other % len(STYLES)],
             linewidth=1.6,
-            marker=MARKERS[i % len(MARKERS)] if markers or alone else None,
+            marker=MARKERS[other % len(MARKERS)] if markers or alone else None,
             markersize=4.5,
             markevery=(i % 4, max(1, len(kept) // 8)) if len(kept) > 8 else None,
             label=_plain(name),

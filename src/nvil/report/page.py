@@ -38,6 +38,7 @@ ESTIMATOR_NAMES = {
     "wake-sleep": "wake-sleep",
     "reinforce": "REINFORCE",
     "vimco": "VIMCO",
+    "ovis": "OVIS",
     "reweighted-wake-sleep": "reweighted wake-sleep",
     "rloo": "REINFORCE with a leave-one-out baseline",
     "disarm": "DisARM",
@@ -241,6 +242,8 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
         note = f"at update {summary.best[0]:,}, whose parameters are kept"
         if summary.kept is not None and summary.kept < summary.best[0]:
             note = f"at update {summary.best[0]:,}; the parameters on this page are those kept at {summary.kept:,}"
+        many = 1 if summary.run.config is None else summary.run.config.objective_samples
+        note += f"; the bound of {many} samples, above that of one" if many > 1 else ""
         cards.append(("Best validation bound", _with_error(summary.best[1], summary.best_se), note))
     if summary.unit_kl is not None:
         used = sum(int(np.sum(layer > IN_USE)) for layer in summary.unit_kl)
@@ -281,7 +284,7 @@ def _description(summary: Summary) -> Part:
         sizes += f" ({summary.dataset.note})" if summary.dataset.note else ""
     rows = [("Model", _long_name(run)), ("Layers", f"{summary.layers}, from the data up")]
     if config is not None:
-        many = config.estimator in ("vimco", "reweighted-wake-sleep")
+        many = config.objective_samples > 1
         samples = "1 sample" if config.samples == 1 else f"{config.samples} samples"
         left_out = f", without {', '.join(config.without)}" if config.without else ""
         rate, ratio = config.learning_rate or 0.0, config.inference_ratio or 0.0

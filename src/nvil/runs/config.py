@@ -26,6 +26,7 @@ ESTIMATORS = (
     "reinforce",
     "rloo",
     "vimco",
+    "ovis",
     "reweighted-wake-sleep",
     "disarm",
     "arm",
@@ -34,9 +35,16 @@ ESTIMATORS = (
     "straight-through",
     "concrete",
 )
-DEFAULT_SAMPLES = {"vimco": 5, "reweighted-wake-sleep": 5, "rloo": 4}
+DEFAULT_SAMPLES = {"vimco": 5, "ovis": 5, "reweighted-wake-sleep": 5, "rloo": 4}
 """Of estimators that need, or are made for, more than one."""
-OWN_OPTIONS = {"mean": ("vimco",), "sleep": ("reweighted-wake-sleep",), "temperature": ("rebar", "concrete")}
+MANY_SAMPLES = ("vimco", "ovis", "reweighted-wake-sleep")
+"""Estimators whose objective, in minibatches and in validation, is the bound of all their samples."""
+OWN_OPTIONS = {
+    "mean": ("vimco",),
+    "gamma": ("ovis",),
+    "sleep": ("reweighted-wake-sleep",),
+    "temperature": ("rebar", "concrete"),
+}
 """Options that only some estimators have."""
 OPTIMISERS = ("adam", "sgd")
 SCHEDULES = ("constant", "cosine", "linear")
@@ -113,7 +121,7 @@ class Config:
         "nvil",
         "learning",
         "nvil; reinforce (nvil without techniques) or rloo (with a leave-one-out baseline); wake-sleep, its rival; of "
-        "the bound of many samples: vimco, reweighted-wake-sleep; for factorial inference networks: disarm, arm, "
+        "the bound of many samples: vimco, ovis, reweighted-wake-sleep; for factorial inference networks: disarm, arm, "
         "muprop, rebar, and, biased: straight-through, concrete (Gumbel-softmax).",
     )
     without: tuple[str, ...] = option(
@@ -134,10 +142,13 @@ class Config:
         None,
         "learning",
         "Samples from the inference network for every case of a minibatch (of arm and disarm: antithetic pairs); by "
-        "default 1, but 4 for rloo and 5 for vimco and reweighted-wake-sleep.",
+        "default 1, but 4 for rloo and 5 for vimco, ovis and reweighted-wake-sleep.",
     )
     mean: str = option(
         "geometric", "learning", "Of vimco: the mean that stands for a left-out weight, geometric or arithmetic."
+    )
+    gamma: float = option(
+        0.0, "learning", "Of ovis: 0 is unbiased; up to 1, for many samples of like weight, biased with less noise."
     )
     sleep: float = option(
         0.5,
@@ -328,8 +339,9 @@ class Config:
         for name, value in (("decay", self.decay), ("momentum", self.momentum)):
             if not 0 <= value < 1:
                 raise UsageError(f"`{name}` must be at least 0 and less than 1, got {value}.")
-        if not 0 <= self.sleep <= 1:
-            raise UsageError(f"`sleep` must be at least 0 and at most 1, got {self.sleep}.")
+        for name, value in (("sleep", self.sleep), ("gamma", self.gamma)):
+            if not 0 <= value <= 1:
+                raise UsageError(f"`{name}` must be at least 0 and at most 1, got {value}.")
         if self.average is not None and not 0 < self.average <= 1:
             raise UsageError(f"`average` must be above 0 and at most 1, got {self.average}.")
         if self.momentum and self.optimiser != "sgd":
@@ -340,6 +352,11 @@ class Config:
             raise UsageError('`final_rate` needs `schedule="cosine"` or `schedule="linear"`.')
         if self.schedule != "constant" and self.data == "-" and self.updates is None:
             raise UsageError("A schedule must know how many updates there will be; give `updates`.")
+
+    @property
+    def objective_samples(self) -> int:
+        """Of how many samples the bound is that is trained and validated."""
+        return (self.samples or 1) if self.estimator in MANY_SAMPLES else 1
 
     def choices(self) -> Choices:
         """What was said about the data."""
@@ -414,6 +431,7 @@ class Config:
             "concrete": lambda: estimators.concrete(samples=samples, temperature=self.temperature),
             "disarm": lambda: estimators.disarm(samples=samples),
             "muprop": lambda: estimators.muprop(samples=samples),
+            "ovis": lambda: estimators.ovis(samples=samples, gamma=self.gamma),
             "rebar": lambda: estimators.rebar(samples=samples, temperature=self.temperature),
             "reinforce": lambda: estimators.reinforce(samples=samples),
             "reweighted-wake-sleep": lambda: estimators.reweighted_wake_sleep(samples=samples, sleep=self.sleep),

@@ -34,9 +34,9 @@ def add_report(folder: Path, report: Report, seconds: float) -> None:
     append_line(folder / "metrics.jsonl", json.dumps(metrics_of(report)))
 
 
-def drop_reports_after(folder: Path, updates: int) -> None:
+def drop_reports_after(folder: Path, updates: int, files: Sequence[str] = FILES) -> None:
     """Drop reports of updates that will be done again, and a line that was cut off."""
-    for name in FILES:
+    for name in files:
         path = folder / name
         if path.exists():
             kept = [line for line, values in read_reports(path) if values["updates"] <= updates]
