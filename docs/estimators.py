@@ -35,6 +35,7 @@ ONE = {
     "RLOO, 2 samples": (estimators.rloo(samples=2), 2),
     "ARM, 1 pair": (estimators.arm(), 2),
     "DisARM, 1 pair": (estimators.disarm(), 2),
+    "double control variates, 2 samples, alpha 1/2": (estimators.double_control_variates(samples=2), 2),
     "RLOO, 4 samples": (estimators.rloo(samples=4), 4),
     "DisARM, 2 pairs": (estimators.disarm(samples=2), 4),
 }
@@ -99,6 +100,8 @@ def fitted(estimator, pair, patterns):
     """Baselines and statistics as they are after some time at these very parameters."""
     baselines, state = jax.jit(estimator.init)(jax.random.key(0), pair, patterns)
     params = nvil.Parameters(*pair, baselines)
+    if isinstance(estimator, estimators.DoubleControlVariates):
+        return params._replace(baselines=jnp.full_like(baselines, 0.5)), state
     if not isinstance(estimator, estimators.NVIL) or not estimator.transformation.transformations:
         return params, state
 

@@ -102,6 +102,29 @@ def test_unbiased_with_layers_between(name):
     assert_trees_close((result.model, result.inference), exact_gradient(pair, x))
 
 
+@pytest.mark.parametrize(("hidden", "cases", "samples"), [((2,), 2, 2), ((2,), 1, 3), ((2, 1), 1, 2)])
+def test_double_control_variates_are_unbiased(hidden, cases, samples):
+    """`started` has drawn alpha, one for every layer."""
+    pair, x = small_pair(*hidden), random_cases(cases)[:, :2]
+    result = moments(estimators.double_control_variates(samples=samples), pair, x).mean
+    assert_trees_close((result.model, result.inference), exact_gradient(pair, x))
+
+
+def test_double_control_variates_are_rloo_until_alpha_learns():
+    pair, x = small_pair(2, 1), random_cases(1)[:, :2]
+    estimator = estimators.double_control_variates(samples=2)
+
+    def at(alpha):
+        return exact.gradient_moments(estimator, nvil.Parameters(*pair, jnp.full(2, alpha)), x, None)
+
+    none, half = at(0.0), at(0.5)
+    rloo = moments(estimators.rloo(samples=2), pair, x)
+    assert_trees_close(none.variance.inference, rloo.variance.inference)
+    assert_trees_close(none.variance.model, rloo.variance.model)
+    assert np.all(none.mean.baselines > 0)  # towards less noise, which is there
+    assert total(half.variance.inference) < 0.9 * total(none.variance.inference)
+
+
 def mild_pair(*hidden):
     """No logit is large, for the sake of quadrature."""
     return scaled(small_pair(*hidden), 0.4)

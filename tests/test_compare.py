@@ -101,7 +101,8 @@ def test_all_that_apply_have_as_many_latents_in_an_update():
     assert (sizes["nvil"], sizes["rloo"], sizes["vimco"], sizes["disarm"]) == (60, 15, 12, 20)  # 2 layers: 3 per pair
     assert (chosen["nvil"].without, chosen["rloo"].without) == (("baseline",), ())
     chosen, left_out = candidates(Config(inference="autoregressive"), dataset, ())
-    assert set(left_out) == {"arm", "disarm", "muprop", "rebar", "straight-through", "concrete"}
+    factorial = {"arm", "disarm", "double-control-variates", "muprop", "rebar", "straight-through", "concrete"}
+    assert set(left_out) == factorial
     assert "factorial Bernoulli layers" in left_out["arm"]
 
 

@@ -83,7 +83,15 @@ ESTIMATORS = {
 
 
 # for factorial inference networks, and proven there
-IN_TEST_BERNOULLI_ESTIMATORS = ("disarm", "arm", "muprop", "rebar", "straight-through", "concrete")
+IN_TEST_BERNOULLI_ESTIMATORS = (
+    "disarm",
+    "arm",
+    "double-control-variates",
+    "muprop",
+    "rebar",
+    "straight-through",
+    "concrete",
+)
 
 
 def make_pair(model, inference, hidden, seed=0):

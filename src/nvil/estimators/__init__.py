@@ -2,6 +2,7 @@
 
 from nvil.estimators.arm import ARM, DisARM, arm, disarm
 from nvil.estimators.concrete import Concrete, concrete
+from nvil.estimators.double_control_variates import DoubleControlVariates, double_control_variates
 from nvil.estimators.muprop import MuProp, muprop
 from nvil.estimators.nvil import NVIL, nvil, reinforce, rloo
 from nvil.estimators.ovis import OVIS, ovis
@@ -19,6 +20,7 @@ __all__ = [
     "VIMCO",
     "Concrete",
     "DisARM",
+    "DoubleControlVariates",
     "MuProp",
     "ReweightedWakeSleep",
     "StraightThrough",
@@ -26,6 +28,7 @@ __all__ = [
     "arm",
     "concrete",
     "disarm",
+    "double_control_variates",
     "muprop",
     "nvil",
     "ovis",

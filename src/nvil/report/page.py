@@ -43,6 +43,7 @@ ESTIMATOR_NAMES = {
     "rloo": "REINFORCE with a leave-one-out baseline",
     "disarm": "DisARM",
     "arm": "ARM",
+    "double-control-variates": "double control variates",
     "muprop": "MuProp",
     "rebar": "REBAR",
     "straight-through": "straight-through (biased)",

@@ -30,12 +30,13 @@ ESTIMATORS = (
     "reweighted-wake-sleep",
     "disarm",
     "arm",
+    "double-control-variates",
     "muprop",
     "rebar",
     "straight-through",
     "concrete",
 )
-DEFAULT_SAMPLES = {"vimco": 5, "ovis": 5, "reweighted-wake-sleep": 5, "rloo": 4}
+DEFAULT_SAMPLES = {"double-control-variates": 4, "vimco": 5, "ovis": 5, "reweighted-wake-sleep": 5, "rloo": 4}
 """Of estimators that need, or are made for, more than one."""
 MANY_SAMPLES = ("vimco", "ovis", "reweighted-wake-sleep")
 """Estimators whose objective, in minibatches and in validation, is the bound of all their samples."""
@@ -122,7 +123,7 @@ class Config:
         "learning",
         "nvil; reinforce (nvil without techniques) or rloo (with a leave-one-out baseline); wake-sleep, its rival; of "
         "the bound of many samples: vimco, ovis, reweighted-wake-sleep; for factorial inference networks: disarm, arm, "
-        "muprop, rebar, and, biased: straight-through, concrete (Gumbel-softmax).",
+        "double-control-variates, muprop, rebar, and, biased: straight-through, concrete (Gumbel-softmax).",
     )
     without: tuple[str, ...] = option(
         (), "learning", "Techniques of nvil to leave out: baseline, running-mean, normalisation, local-signals."
@@ -142,7 +143,7 @@ class Config:
         None,
         "learning",
         "Samples from the inference network for every case of a minibatch (of arm and disarm: antithetic pairs); by "
-        "default 1, but 4 for rloo and 5 for vimco, ovis and reweighted-wake-sleep.",
+        "default 1, but 4 for rloo and double-control-variates, 5 for vimco, ovis and reweighted-wake-sleep.",
     )
     mean: str = option(
         "geometric", "learning", "Of vimco: the mean that stands for a left-out weight, geometric or arithmetic."
@@ -430,6 +431,7 @@ class Config:
             "arm": lambda: estimators.arm(samples=samples),
             "concrete": lambda: estimators.concrete(samples=samples, temperature=self.temperature),
             "disarm": lambda: estimators.disarm(samples=samples),
+            "double-control-variates": lambda: estimators.double_control_variates(samples=samples),
             "muprop": lambda: estimators.muprop(samples=samples),
             "ovis": lambda: estimators.ovis(samples=samples, gamma=self.gamma),
             "rebar": lambda: estimators.rebar(samples=samples, temperature=self.temperature),
