@@ -51,6 +51,7 @@ def every_path(pair, x, temperatures, monkeypatch, *, back):
 PAIRS = {
     "sbn": lambda: random_pair(2),
     "darn": lambda: randomised(nvil.darn(VISIBLE, (2, 1)), 1),
+    "sbn given a column, with layers between": lambda: randomised(nvil.sbn(VISIBLE, (2, 1), given=1, between=(2,)), 3),
     "fdarn of documents": lambda: randomised(nvil.fdarn(VISIBLE, (2, 1), lengths=[4]), 2),
 }
 

@@ -26,7 +26,7 @@ from nvil.errors import UsageError
 from nvil.evaluation import as_float
 from nvil.layers import Affine, AutoregressiveBernoulli, Bernoulli, Layer, bernoulli_log_prob
 from nvil.likelihood import LogLikelihood, summary
-from nvil.networks import BeliefNetwork
+from nvil.networks import BeliefNetwork, beside
 from nvil.random import seeded_key, uniform
 from nvil.rows import as_rows, dense_blocks, explained
 
@@ -170,7 +170,7 @@ def _chains(
         for each in range(rounds):
             prior_key, own = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, i), each))
             x = as_float(_repeated(rows, size, together))
-            h = _prior(model, prior_key, len(x))
+            h = _prior(model, prior_key, x)
             if start is not None:
                 h = tuple(as_float(_repeated(layer, size, together)) for layer in start)
             log_weight = jnp.zeros(len(x), x.dtype)
@@ -195,8 +195,10 @@ def _repeated(rows: np.ndarray, size: int, times: int) -> np.ndarray:
 
 
 @eqx.filter_jit
-def _prior(model: BeliefNetwork, key: Key[Array, ""], chains: int) -> tuple[Float[Array, "chains _"], ...]:
-    return model.sample(key, chains)[1]
+def _prior(
+    model: BeliefNetwork, key: Key[Array, ""], x: Float[Array, "chains visible"]
+) -> tuple[Float[Array, "chains _"], ...]:
+    return model.sample(key, len(x), x[:, : model.given] if model.given else None)[1]
 
 
 @eqx.filter_jit
@@ -215,7 +217,8 @@ def _anneal(
     def step(t: Any, chains: tuple[Any, Array]) -> tuple[Any, Array]:
         h, log_weight = chains
         h = _sweep(model, x, h, powers[t], jax.random.fold_in(key, t), backwards)
-        return h, log_weight + (powers[t + 1] - powers[t]) * model.layers[0].log_prob(x, h[0])
+        likelihood = model.layers[0].log_prob(x[:, model.given :], model.parents(x, h)[0])
+        return h, log_weight + (powers[t + 1] - powers[t]) * likelihood
 
     return jax.lax.fori_loop(0, steps, step, (h, log_weight))
 
@@ -229,12 +232,13 @@ def _sweep(
     backwards: bool,
 ) -> tuple[Float[Array, "chains _"], ...]:
     """Draw every latent in turn from its distribution under P(h) P(x | h)^power given all others."""
-    values = [x, *h, h[-1][:, :0]]
+    y = x[:, : model.given]
+    values = [x[:, model.given :], *h, h[-1][:, :0]]
     order = range(1, len(h) + 1)
     for i in reversed(order) if backwards else order:
         below = model.layers[i - 1], values[i - 1], power if i == 1 else jnp.ones_like(power)
         u = uniform(jax.random.fold_in(key, i), values[i].shape[::-1])
-        values[i] = _visit_layer(model.layers[i], values[i], values[i + 1], *below, u, backwards)
+        values[i] = _visit_layer(model.layers[i], values[i], beside(values[i + 1], y), *below, y, u, backwards)
     return tuple(values[1:-1])
 
 
@@ -245,12 +249,13 @@ def _visit_layer(
     below: Layer,
     data: Float[Array, "chains below"],
     power: Float[Array, ""],
+    y: Float[Array, "chains given"],
     u: Float[Array, "units chains"],
     backwards: bool,
 ) -> Float[Array, "chains units"]:
-    """Visit the units of a layer, whose log-odds are those of P(value | context) P(data | value)^power."""
+    """Visit the units of a layer, whose log-odds are those of P(value | context) P(data | value, y)^power."""
     units = jnp.arange(layer.units)
-    log_likelihood, logits, rows = _likelihood(below, data, value)
+    log_likelihood, logits, rows = _likelihood(below, data, value, y)
 
     def visit(chains: tuple[Any, ...], site: tuple[Any, ...]) -> tuple[tuple[Any, ...], None]:
         value, logits, old = chains
@@ -267,7 +272,7 @@ def _visit_layer(
         return (*chosen, jnp.where(flip, new, old)), None
 
     sites = (units, u, value.T, layer.conditional_logits(value, context).T, rows)
-    begin = (value, logits, below.log_prob(data, value))
+    begin = (value, logits, below.log_prob(data, beside(value, y)))
     return jax.lax.scan(visit, begin, sites, reverse=backwards)[0][0]
 
 
@@ -276,17 +281,17 @@ def _decide(u: Float[Array, " chains"], log_odds: Float[Array, " chains"]) -> Bo
     return u < jax.nn.sigmoid(log_odds)
 
 
-def _likelihood(below: Layer, data: Array, value: Array) -> tuple[Callable[..., tuple[Any, Array]], Any, Any]:
-    """log P(data | context) as units of the context are flipped, the logits it goes on from, and what a flip adds.
+def _likelihood(below: Layer, data: Array, value: Array, y: Array) -> tuple[Callable[..., tuple[Any, Array]], Any, Any]:
+    """log P(data | value, y) as units of `value` are flipped, the logits it goes on from, and what a flip adds.
 
     For binary units with an affine map the flip of unit j is a step along row j of the weights, which saves the product
     with all of them. Other layers start anew at every flip.
     """
     if not (isinstance(below, Bernoulli | AutoregressiveBernoulli) and isinstance(below.logits, Affine)):
-        return lambda logits, flipped, sign, row: ((), below.log_prob(data, flipped)), (), ()
+        return lambda logits, flipped, sign, row: ((), below.log_prob(data, beside(flipped, y))), (), ()
 
     def step(logits: Array, flipped: Array, sign: Array, row: Array) -> tuple[Array, Array]:
         moved = logits + sign[:, None] * row
         return moved, bernoulli_log_prob(data, moved)
 
-    return step, below.conditional_logits(data, value), below.logits.weights
+    return step, below.conditional_logits(data, beside(value, y)), below.logits.weights[: value.shape[1]]

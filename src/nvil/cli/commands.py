@@ -400,6 +400,8 @@ def evaluate(
     if simulated is not None:
         if data is not None or cases is not None:
             raise UsageError("`simulated` cases take the place of data: leave `data` and `cases` out.")
+        if opened.facts.context:
+            raise UsageError("`simulated` is for models of whole cases, and this one is of columns given others.")
         chosen, where = nvil.sample(pair, simulated, means=False, seed=seed).x, "simulated"
     else:
         chosen, where = (opened.split(split), split) if data is None else (cases_of(opened, data, **how), str(data))

@@ -105,7 +105,8 @@ def _results(found: Found) -> Part:
         for each in _by_likelihood(found)
     ]
     caption = (
-        "In nats per case, of the parameters that each run kept: the bound of one sample ± one standard error for "
+        f"In nats per case, of the parameters that each run kept, on {found['likelihood_cases']:,} of the validation "
+        "cases: the bound of one sample ± one standard error for "
         f"other cases, and the importance-weighted estimate of log P(x) from {found['likelihood_samples']:,} samples, "
         "which does not favour those who climb the bound of one sample. Samples of ARM and DisARM are antithetic pairs."
     )

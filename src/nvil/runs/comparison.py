@@ -37,8 +37,8 @@ PROBE, LEAST_PROBE = 0.05, 1.0
 """The share of the time that a probe of the speed takes, beside it, and the least in seconds."""
 ONE_SAMPLE = "one_sample.jsonl"
 """Where a run that climbs another objective keeps its bound of one sample."""
-SAMPLES = 1000
-"""Of the last estimate of log P(x)."""
+SAMPLES, CASES = 1000, 1000
+"""Of the last estimate of log P(x): samples for every case, and validation cases at most."""
 log = logging.getLogger("nvil")
 Train = Callable[[Run, Dataset, Callable[[training.Report], None]], None]
 """Trains a run, and shows it each report."""
@@ -84,6 +84,7 @@ def compare(
         "latents_per_update": config.batch_size,
         "validation_cases": experiment.validation.shape[0],
         "likelihood_samples": SAMPLES,
+        "likelihood_cases": min(CASES, experiment.validation.shape[0]),
         "fixed_point": reference.folder.name,
         "estimators": [_measured(run, experiment, fixed) for run, experiment in done],
         "left_out": left_out,
@@ -199,8 +200,9 @@ def _measured(run: Run, experiment: Experiment, fixed: Pair) -> dict[str, Any]:
         known = dict(zip(kept["updates"].tolist(), kept["bound"].tolist(), strict=True))
         bounds = np.array([known.get(int(each), np.nan) for each in updates])
     pair = run.load_best()
-    likelihood = importance(pair, experiment.validation, samples=SAMPLES)
-    bound = evaluate(pair, experiment.validation, samples=100)
+    cases = next(experiment.validation.blocks(CASES))
+    likelihood = importance(pair, cases, samples=SAMPLES)
+    bound = evaluate(pair, cases, samples=100)
     noise = gradient_noise(experiment.learner.estimator, config.batch_size, fixed, experiment.train.first().on_device())
     return metrics.finite(
         {
