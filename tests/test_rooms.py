@@ -1,4 +1,4 @@
-"""Imports point one way: core <- rivals <- data <- runs <- report <- reproduce <- bench <- cli.
+"""Imports point one way: core <- rivals <- data <- runs <- sklearn <- report <- reproduce <- bench <- cli.
 
 Every import statement counts, also those inside functions and under `if TYPE_CHECKING:`. Only `nvil/__init__.py` is
 left out, because it gives the names of every room to the user, lazily; the other lazy packages (`nvil.data`,
@@ -13,7 +13,7 @@ import pytest
 import nvil
 
 SOURCE = Path(nvil.__file__).parent
-ROOMS = ("core", "rivals", "data", "runs", "report", "reproduce", "bench", "cli")
+ROOMS = ("core", "rivals", "data", "runs", "sklearn", "report", "reproduce", "bench", "cli")
 MODULES = {
     ".".join(("nvil", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path
     for path in SOURCE.rglob("*.py")
@@ -90,6 +90,7 @@ def test_all_rooms_are_found():
         ("nvil.data", "from .. import runs"),
         ("nvil.data.loading", "from nvil.runs.storage import save_text"),
         ("nvil.runs.run", "from nvil import report"),
+        ("nvil.runs.run", "from nvil.sklearn import DocumentModel"),
         ("nvil.report.page", "from nvil.cli import main"),
     ],
 )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nvil import rows as rows
     from nvil import runs as runs
     from nvil import signals as signals
+    from nvil import sklearn as sklearn
     from nvil.apply import encode as encode
     from nvil.apply import reconstruct as reconstruct
     from nvil.apply import sample as sample
@@ -73,6 +74,7 @@ _HOMES = {
             "rows",
             "runs",
             "signals",
+            "sklearn",
         )
     },
     "encode": "apply",

@@ -17,6 +17,9 @@ from nvil.evaluation import BLOCK, as_float
 from nvil.random import seeded_key
 from nvil.rows import as_rows, dense_blocks, explained
 
+LEAST = 32
+"""Cases in a block at least: fewer take no less time."""
+
 
 class Samples(NamedTuple):
     """Ancestral samples of a model: the cases, their means given the latents (or None), and the latents."""
@@ -66,19 +69,28 @@ def encode(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> Any:
         raise UsageError(f"`samples` must be at least 1, got {samples}.")
     needs(pair.inference, "mean")
     key = seeded_key(seed, "encode")
-    return _in_blocks(lambda rows: _encode(pair, key, as_float(rows), samples), pair, x)
+    return in_blocks(lambda rows: _encode(pair, key, as_float(rows), samples), pair, x)
 
 
 def reconstruct(pair: Pair, x: Any, *, seed: int = 0) -> Float[np.ndarray, "cases visible"]:
     """E[x | h] for one h ~ Q(h | x) of every row of `x`."""
     needs(pair.model, "mean")
     key = seeded_key(seed, "reconstruct")
-    return _in_blocks(lambda rows: _reconstruct(pair, key, as_float(rows)), pair, x)
+    return in_blocks(lambda rows: _reconstruct(pair, key, as_float(rows)), pair, x)
 
 
-def _in_blocks(function: Any, pair: Pair, x: Any) -> Any:
+def in_blocks(function: Any, pair: Pair, x: Any) -> Any:
+    """What `function(rows)` gives for each of the rows of `x`, on its own, in blocks.
+
+    A block that is not full is filled up to a power of two, so that little is compiled for many sizes of data.
+    """
     rows = explained(pair, as_rows(x).fixed())
-    blocks = [jax.tree.map(np.asarray, function(block)) for block in dense_blocks(rows, BLOCK)]
+    blocks = []
+    for block in dense_blocks(rows, BLOCK):
+        cases = len(block)
+        padding = np.repeat(block[-1:], min(BLOCK, max(LEAST, 1 << (cases - 1).bit_length())) - cases, axis=0)
+        values = function(np.concatenate([block, padding]))
+        blocks.append(jax.tree.map(lambda leaf, cases=cases: np.asarray(leaf)[:cases], values))
     if not blocks:
         raise UsageError("There are no cases in the data.")
     return jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)

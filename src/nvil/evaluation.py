@@ -109,7 +109,7 @@ def case_bounds(
         raise UsageError(f"`samples` must be at least 1, got {samples}.")
     key = seeded_key(seed, "evaluation")
     means, variances = in_blocks(
-        pair, x, lambda i, rows: _block_bounds(pair, rows, samples, jax.random.fold_in(key, i), objective)
+        pair, x, lambda i, rows: block_bounds(pair, rows, samples, jax.random.fold_in(key, i), objective)
     )
     return means, variances
 
@@ -132,7 +132,7 @@ def in_blocks(
 
 
 @eqx.filter_jit
-def _block_bounds(
+def block_bounds(
     pair: Pair, x: Array | np.ndarray, samples: int, key: Key[Array, ""], objective: Objective
 ) -> tuple[Float[Array, " cases"], Float[Array, " cases"]]:
     x = as_float(x)

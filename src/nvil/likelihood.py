@@ -64,7 +64,9 @@ def case_importance(
     if samples < 1:
         raise UsageError(f"`samples` must be at least 1, got {samples}.")
     key = seeded_key(seed, "importance")
-    values, effective = in_blocks(pair, x, lambda i, rows: _importance(pair, rows, samples, jax.random.fold_in(key, i)))
+    values, effective = in_blocks(
+        pair, x, lambda i, rows: block_importance(pair, rows, samples, jax.random.fold_in(key, i))
+    )
     return values, effective
 
 
@@ -108,7 +110,7 @@ def summary(
 
 
 @eqx.filter_jit
-def _importance(
+def block_importance(
     pair: Pair, x: Array | np.ndarray, samples: int, key: Key[Array, ""]
 ) -> tuple[Float[Array, " cases"], Float[Array, " cases"]]:
     x = as_float(x)

@@ -216,10 +216,11 @@ def fit_run(
     each: Callable[[Any], None] | None = None,
 ) -> None:
     """Train with progress on standard error, until the run is done or a signal stops it; `each` sees every report."""
-    from nvil.cli.progress import StoppedWaitingError, progress, stop_on_signals
+    from nvil.cli.stopping import StoppedWaitingError, stop_on_signals
     from nvil.models import chain
     from nvil.runs.jobs import parent_gone
     from nvil.runs.metrics import metrics_of
+    from nvil.runs.progress import progress
 
     config = run.config
     assert config is not None
@@ -456,7 +457,7 @@ def _evaluate_likelihood(
         values, effective = likelihood.case_importance(pair, cases, samples=samples, seed=seed)
         result = likelihood.summary(values, effective, samples)
     else:
-        from nvil.cli.progress import share_done
+        from nvil.runs.progress import share_done
 
         samples, temperatures = samples or 5, temperatures or 1000
         how, drawn = (
@@ -494,7 +495,7 @@ def _evaluate_likelihood(
 
 def _evaluate_sandwich(pair: Any, cases: int, samples: int, temperatures: int, seed: int, json: bool) -> None:
     from nvil import annealing
-    from nvil.cli.progress import share_done
+    from nvil.runs.progress import share_done
 
     with share_done() as progress:
         found = annealing.sandwich(

@@ -1,0 +1,232 @@
+"""The estimators of `nvil.sklearn` have scikit-learn's manners, and what they give is what the library gives."""
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import nvil
+from nvil import likelihood
+from nvil.sklearn import DocumentModel, SigmoidBeliefNetwork
+
+# One architecture and one width wherever it will do: programs are compiled once.
+SMALL = {"hidden": 3, "updates": 20, "random_state": 0}
+WIDTH = 3
+BITS = np.random.default_rng(0).integers(0, 2, (40, WIDTH))
+COUNTS = np.random.default_rng(1).poisson(2, (40, WIDTH))
+
+
+@parametrize_with_checks([SigmoidBeliefNetwork(hidden=3, updates=20), DocumentModel(hidden=3, updates=20)])
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def network():
+    return SigmoidBeliefNetwork(**SMALL).fit(BITS)
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return DocumentModel(**SMALL).fit(COUNTS)
+
+
+def test_codes_are_those_of_the_inference_network(network):
+    probabilities = network.transform(BITS)
+    np.testing.assert_allclose(probabilities, nvil.encode(network.pair_, BITS, samples=1)[0], rtol=1e-6)
+    bits = clone(network).set_params(code="bits").fit(BITS).transform(BITS)
+    np.testing.assert_array_equal(bits, probabilities >= 0.5)
+
+
+def test_the_inverse_of_bits_is_the_mean_of_the_data_given_the_latents(network, documents):
+    bits = np.array([[0, 1, 1], [1, 0, 0]])
+    for estimator in (network, documents):
+        weights = estimator.pair_.model.layers[0].logits
+        logits = bits @ np.asarray(weights.weights) + np.asarray(weights.bias)
+        one = 1 / (1 + np.exp(-logits)) if estimator is network else np.exp(logits) / np.exp(logits).sum(1)[:, None]
+        np.testing.assert_allclose(estimator.inverse_transform(bits), one, rtol=1e-5)
+    with pytest.raises(nvil.UsageError, match=r"3 columns, got 2"):
+        network.inverse_transform(bits[:, :2])
+
+
+def test_scores_are_estimates_of_the_bound_and_of_the_log_probability(network):
+    """By enumeration; of the sampled ones (fixed seed) the mean of 8 different cases errs by about 1e-3."""
+    exact = likelihood.case_exact(network.pair_, BITS)
+    np.testing.assert_allclose(clone_fitted(network, estimate="exact").score_samples(BITS), exact, rtol=1e-6)
+    weighted = clone_fitted(network, estimate="importance", samples=2000).score(BITS)
+    assert weighted == pytest.approx(exact.mean(), abs=5e-3)
+    latents = tuple(map(jnp.asarray, network.pair_.model.support()))
+    bound = float(nvil.exact.bound(network.pair_, jnp.asarray(BITS, jnp.float32), latents).mean())
+    assert bound < exact.mean() - 0.02
+    assert clone_fitted(network, samples=2000).score(BITS) == pytest.approx(bound, abs=5e-3)
+
+
+def test_equal_cases_have_equal_scores_and_others_have_noise_of_their_own(network):
+    scores = network.score_samples(np.repeat(BITS[:1], 3, axis=0))
+    assert scores[0] == scores[1] == scores[2]
+    noise = network.score_samples(BITS[:2]) - clone_fitted(network, samples=1000).score_samples(BITS[:2])
+    assert abs(noise[0] - noise[1]) > 1e-6
+
+
+def clone_fitted(estimator, **params):
+    """The same fitted estimator with other parameters, without another fit."""
+    other = clone(estimator).set_params(**params)
+    for name, value in vars(estimator).items():
+        if name not in other.get_params():
+            setattr(other, name, value)
+    return other
+
+
+def test_perplexities_are_the_librarys(documents):
+    found = nvil.evaluate_documents(documents.pair_, COUNTS, samples=2000)
+    many = clone_fitted(documents, samples=2000)
+    assert many.perplexity(COUNTS) == pytest.approx(found.perplexity, rel=0.005)
+    assert many.perplexity(COUNTS, per="word") == pytest.approx(found.corpus_perplexity, rel=0.005)
+    with pytest.raises(nvil.UsageError, match="every document is empty"):
+        documents.perplexity(0 * COUNTS)
+
+
+@pytest.mark.parametrize("kind", [SigmoidBeliefNetwork, DocumentModel])
+def test_sparse_and_dense_data_are_learned_from_alike(kind):
+    x = BITS if kind is SigmoidBeliefNetwork else COUNTS
+    dense, sparse = kind(**SMALL).fit(x), kind(**SMALL).fit(scipy.sparse.csr_matrix(x))
+    np.testing.assert_array_equal(dense.transform(x), sparse.transform(scipy.sparse.csr_array(x)))
+    np.testing.assert_array_equal(dense.score_samples(x), sparse.score_samples(scipy.sparse.csr_array(x)))
+
+
+def test_values_are_binarized_by_the_threshold_that_was_given():
+    grey = np.random.default_rng(2).uniform(0, 255, (40, WIDTH))
+    at_128 = SigmoidBeliefNetwork(binarize=128, **SMALL).fit(grey)
+    bits = SigmoidBeliefNetwork(binarize=None, **SMALL).fit(grey > 128)
+    np.testing.assert_array_equal(at_128.transform(grey), bits.transform(grey > 128))
+    with pytest.raises(nvil.UsageError, match="where 0 and 1 are needed"):
+        SigmoidBeliefNetwork(binarize=None, **SMALL).fit(grey)
+
+
+def test_partial_fit_sees_every_case_once_in_its_order():
+    """Two halves, each of whole minibatches, are the same as the whole: the states go through the same updates."""
+    once = SigmoidBeliefNetwork(batch_size=10, **SMALL).partial_fit(BITS[:20])
+    for start in (20, 30):
+        once.partial_fit(BITS[start : start + 10])
+    assert once.n_updates_ == 4
+    twice = SigmoidBeliefNetwork(batch_size=10, **SMALL).partial_fit(BITS[:20]).partial_fit(BITS[20:])
+    np.testing.assert_array_equal(once.transform(BITS), twice.transform(BITS))
+    other = SigmoidBeliefNetwork(batch_size=10, **SMALL).partial_fit(BITS[:20]).partial_fit(BITS[20:][::-1])
+    assert not np.array_equal(once.transform(BITS), other.transform(BITS))
+
+
+def test_a_warm_start_goes_on(network):
+    warm = SigmoidBeliefNetwork(warm_start=True, **SMALL).fit(BITS)
+    np.testing.assert_array_equal(warm.transform(BITS), network.transform(BITS))
+    warm.fit(BITS)
+    assert (warm.n_updates_, network.n_updates_) == (40, 20)
+    assert not np.array_equal(warm.transform(BITS), network.transform(BITS))
+    with pytest.raises(nvil.UsageError, match=r"`hidden` is \(4,\) now"):
+        warm.set_params(hidden=4).fit(BITS)
+
+
+def test_early_stopping_keeps_the_best_and_stops():
+    """At a learning rate of 1 the bound soon gets worse."""
+    stopped = SigmoidBeliefNetwork(
+        hidden=3, learning_rate=1.0, updates=2000, early_stopping=True, report_every=10, n_iter_no_change=2
+    ).set_params(random_state=0)
+    stopped.fit(BITS)
+    bounds = [line["validation_bound"] for line in stopped.history_]
+    assert stopped.n_updates_ == 10 * len(bounds) < 2000
+    assert np.argmax(bounds) == len(bounds) - 3
+    assert stopped._checkpoint.best.step == 10 * (len(bounds) - 2)
+
+
+def test_frames_in_and_frames_out(network):
+    frame = pd.DataFrame(BITS, columns=["a", "b", "c"])
+    codes = SigmoidBeliefNetwork(**SMALL).set_output(transform="pandas").fit_transform(frame)
+    assert list(codes.columns) == [f"sigmoidbeliefnetwork{i}" for i in range(3)]
+    np.testing.assert_array_equal(codes.to_numpy(), network.transform(BITS))
+
+
+def test_the_deepest_layer_goes_up_and_down():
+    deep = SigmoidBeliefNetwork(hidden=(4, 2), layer=-1, updates=20, random_state=0).fit(BITS)
+    codes = deep.transform(BITS)
+    assert codes.shape == (40, 2)
+    assert deep.inverse_transform(codes).shape == BITS.shape
+    assert len(deep.get_feature_names_out()) == 2
+
+
+def test_samples_are_of_the_kind_of_the_data(network, documents):
+    assert set(np.unique(network.sample(50))) == {0, 1}
+    drawn = documents.sample(50, random_state=1)
+    assert scipy.sparse.issparse(drawn)
+    assert set(drawn.sum(axis=1).ravel().tolist()[0]) <= set(documents._lengths)
+    assert (drawn != documents.sample(50, random_state=2)).nnz
+
+
+@pytest.mark.parametrize("kind", ["network", "documents"])
+def test_what_is_saved_goes_on_as_if_it_had_never_been_away(kind, request, tmp_path):
+    estimator, x = request.getfixturevalue(kind), BITS if kind == "network" else COUNTS
+    frame = pd.DataFrame(x, columns=["red", "green", "blue"])
+    estimator = clone(estimator).set_params(warm_start=True, batch_size=10).fit(frame)
+    folder = estimator.save(tmp_path / "kept")
+    back = type(estimator).load(folder)
+    assert back.get_params() == estimator.get_params()
+    assert back.history_ == estimator.history_
+    np.testing.assert_array_equal(back.transform(frame), estimator.transform(frame))
+    estimator.partial_fit(frame)
+    np.testing.assert_array_equal(back.partial_fit(frame).transform(frame), estimator.transform(frame))
+    run = nvil.Run.open(folder)  # the command line's view of it
+    assert run.documents == (kind == "documents")
+    assert run.vocabulary == (("red", "green", "blue") if run.documents else None)
+    assert nvil.chain(run.load_best()) == "x 3 <- h1 3"
+
+
+def test_a_folder_that_is_something_else_is_refused(network, documents, tmp_path):
+    network.save(tmp_path)
+    documents_folder = documents.save(tmp_path / "documents")
+    with pytest.raises(nvil.UsageError, match="holds a DocumentModel, not a SigmoidBeliefNetwork"):
+        SigmoidBeliefNetwork.load(documents_folder)
+    with pytest.raises(nvil.UsageError, match="does not hold an estimator"):
+        DocumentModel.load(tmp_path / "nothing")
+    (tmp_path / "estimator.toml").unlink()
+    with pytest.raises(nvil.UsageError, match="holds a run"):
+        network.save(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"updates": 0}, "`updates` must be a whole number of at least 1, got 0"),
+        ({"code": "bit"}, "did you mean 'bits'"),
+        ({"layer": 2}, "`layer` must be from 1 to 1"),
+        ({"layer": 0}, "`layer` must be from 1 to 1"),
+        ({"model": "sbm"}, "did you mean 'sbn'"),
+        ({"early_stopping": True, "validation_fraction": 1.0}, "`validation_fraction` must be above 0 and below 1"),
+    ],
+)
+def test_bad_parameters_are_refused_in_a_sentence(params, said):
+    with pytest.raises(nvil.UsageError, match=said):
+        SigmoidBeliefNetwork(**SMALL | params).fit(BITS)
+
+
+def test_in_a_pipeline_under_a_grid_search():
+    digits = load_digits(n_class=2)
+    pipeline = make_pipeline(
+        SigmoidBeliefNetwork(binarize=7, updates=300, random_state=0), LogisticRegression(max_iter=1000)
+    )
+    search = GridSearchCV(pipeline, {"sigmoidbeliefnetwork__hidden": [8], "logisticregression__C": [0.1, 1]}, cv=2)
+    search.fit(digits.data, digits.target)
+    assert search.best_score_ > 0.95
+
+
+def test_texts_to_topics_in_a_pipeline():
+    texts = ["red green blue", "green blue blue red", "one two three", "two three three one"] * 10
+    model = make_pipeline(CountVectorizer(), DocumentModel(hidden=3, updates=500, learning_rate=0.03, random_state=0))
+    codes = model.fit(texts).transform(texts)
+    assert model[-1].perplexity(model[0].transform(texts)) < 4  # of six words, three in any document
+    assert np.abs(codes[0] - codes[2]).max() > 0.5
