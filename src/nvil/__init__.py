@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from nvil.runs.config import Config as Config
     from nvil.runs.run import Run as Run
     from nvil.runs.sweep import Sweep as Sweep
+    from nvil.topic_words import topics as topics
     from nvil.training import Report as Report
     from nvil.training import fit as fit
 
@@ -101,6 +102,7 @@ _HOMES = {
     "Config": "runs.config",
     "Run": "runs.run",
     "Sweep": "runs.sweep",
+    "topics": "topic_words",
     "Report": "training",
     "fit": "training",
 }

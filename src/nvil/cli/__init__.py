@@ -21,6 +21,7 @@ COMMANDS = {
     "sample": "Draw samples from a trained model.",
     "encode": "Encode cases with the inference network.",
     "sweep": "Train every combination of some choices, side by side.",
+    "topics": "Show what the latents of a document model stand for.",
     "report": "Write a page on a run, or on several compared.",
     "compare": "Compare estimators on the same model, data, seed and time.",
     "reproduce": "Reproduce the paper's tables and its figure.",

@@ -501,6 +501,19 @@ def _read_text_archive(path: Path, choices: Choices, _: Any, vocabulary: tuple[s
     return _counted({split: lambda split=split: documents(split) for split in splits}, path, choices, vocabulary)
 
 
+def case_names(path: Path) -> dict[str, list[str]]:
+    """The files that the cases of a folder or a .tar archive come from, for every split; nothing for other data."""
+    if path.is_dir():
+        names = [file.relative_to(path).as_posix() for file in files_in(path)]
+        if _reader(path) is not _read_folder or any(map(is_idx, names)):
+            return {}
+    elif path.exists() and _reader(path) is _read_text_archive:
+        names = [name for name, _ in members(path)]
+    else:
+        return {}
+    return {split: [name for name in names if split in ("all", split_of(name))] for split in splits_of(names)}
+
+
 def members(path: Path) -> Generator[tuple[str, bytes], None, None]:
     """The files in a .tar archive, in memory one after another: `(name, content)`."""
     with tarfile.open(path) as archive:

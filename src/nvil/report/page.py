@@ -29,6 +29,7 @@ from nvil.runs import storage
 from nvil.runs.config import Config
 from nvil.runs.run import Run, made_with
 from nvil.runs.sweep import MEASURES, Sweep, in_words
+from nvil.topic_words import Topics
 
 MOST_COMPARED = 12
 """Runs of a sweep on its page."""
@@ -57,6 +58,7 @@ STEP_NAMES = {
 OTHERS = ("latent_bias", "baseline", "baseline_units", "order", "decay", "momentum", "weight_decay", "clip", "average")
 """Choices that are shown where they are not the default."""
 MINUS = "\N{MINUS SIGN}"
+SHOWN_TOPICS = 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -426,6 +428,8 @@ def _latents(summary: Summary) -> Part | None:
     if weights is None:
         return None
     order = "those that carry most first" if summary.unit_kl is not None else "those with the largest weights first"
+    if summary.topics is not None:
+        return _topics(summary.topics, order)
     each = summary.categories
     what, of_h1 = ("latent unit", "units of h1") if each == 1 else ("category of a latent", "categories of h1")
     when = "one up" if summary.gaussian else "on"
@@ -466,6 +470,28 @@ def _latents(summary: Summary) -> Part | None:
         "light ones less."
     )
     return Part(_svg(lambda axes: figures.weights(summary, axes), alt, (4.4, 3.0)), caption)
+
+
+def _topics(topics: Topics, order: str) -> Part:
+    rows = []
+    for topic in topics.topics[:SHOWN_TOPICS]:
+        numbers = ["", "", ""]
+        if topic.nats is not None:
+            numbers = [f"{topic.nats:.2f}", f"{topic.prevalence:.1%}", number(topic.coherence or 0.0)]
+        rows.append([f"{topic.unit}", *numbers, " ".join(topic.words), " ".join(topic.lowered[:5])])
+    measured = ""
+    if topics.coherence is not None:
+        measured = (
+            " On is the share of test documents that have it on. NPMI tells how much its words keep company in these, "
+            f"from {MINUS}1 over 0, by chance, to 1: {number(topics.coherence)} on average over all units."
+        )
+    caption = (
+        "Each row is a latent unit and the words whose share changes most when it is on, all else as usual: read a row "
+        f"as a topic ({len(rows)} of {len(topics)} units of h1, {order}; shares are compared by their square roots, so "
+        f"that rare words count too).{measured} Of the words of all units, {topics.diversity:.0%} are different."
+    )
+    header = ["Unit", "Nats", "On", "NPMI", "Words it makes more likely", "Less likely"]
+    return Part(_table(header, rows, numbers=(0, 1, 2, 3)), caption, wide=True)
 
 
 def _units(summary: Summary) -> Part | None:

@@ -17,10 +17,11 @@ from nvil.errors import UsageError
 from nvil.evaluation import DocumentEvaluation, Evaluation, as_float, evaluate, evaluate_documents
 from nvil.layers import Affine, Gaussian, Nonlinear
 from nvil.models import chain
-from nvil.networks import BeliefNetwork, InferenceNetwork
+from nvil.networks import BeliefNetwork
 from nvil.random import seeded_key
 from nvil.rows import as_rows
 from nvil.runs.run import Run
+from nvil.topic_words import Topics, has_topics, raised, topics, usual_shares
 
 DRAWABLE = 1e30
 """Larger numbers are left out of figures."""
@@ -315,12 +316,17 @@ class Summary:
         return np.argsort(-np.linalg.norm(self._down, axis=1), kind="stable")
 
     @cached_property
+    def topics(self) -> Topics | None:
+        """Of a document model: what its latents stand for, measured on the test documents where they are here."""
+        if self.pair is None or not has_topics(self.pair):
+            return None
+        return topics(self.pair, self.vocabulary, self.test)
+
+    @cached_property
     def usual(self) -> Float[np.ndarray, " words"]:
         """The share of every word in the training documents; at least a little, so that it has a logarithm."""
         assert self.pair is not None
-        assert isinstance(self.pair.inference, InferenceNetwork)
-        mean = np.maximum(np.asarray(self.pair.inference.center.value, float), 1e-9)
-        return mean / mean.sum()
+        return usual_shares(self.pair)
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
@@ -330,12 +336,8 @@ class Summary:
         return words
 
     def raised_order(self, share: Float[np.ndarray, " words"]) -> np.ndarray:
-        """The words, by how much `share` raises them over their usual one.
-
-        The difference of the square roots is between that of the shares, which only sees frequent words, and that of
-        their logarithms, which only sees rare ones.
-        """
-        return np.argsort(np.sqrt(self.usual) - np.sqrt(share), kind="stable")
+        """The words, by how much `share` raises them over their usual one."""
+        return raised(self.usual, share)
 
 
 def printable(text: str) -> str:
