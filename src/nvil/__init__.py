@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from nvil.models import fdarn as fdarn
     from nvil.models import sbn as sbn
     from nvil.runs.config import Config as Config
+    from nvil.runs.index import Index as Index
     from nvil.runs.run import Run as Run
     from nvil.runs.sweep import Sweep as Sweep
     from nvil.topic_words import topics as topics
@@ -100,6 +101,7 @@ _HOMES = {
     "fdarn": "models",
     "sbn": "models",
     "Config": "runs.config",
+    "Index": "runs.index",
     "Run": "runs.run",
     "Sweep": "runs.sweep",
     "topics": "topic_words",

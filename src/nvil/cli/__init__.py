@@ -22,6 +22,8 @@ COMMANDS = {
     "encode": "Encode cases with the inference network.",
     "sweep": "Train every combination of some choices, side by side.",
     "topics": "Show what the latents of a document model stand for.",
+    "index": "Index cases by their binary codes, for search.",
+    "search": "Find the cases whose codes are nearest to a query's.",
     "report": "Write a page on a run, or on several compared.",
     "compare": "Compare estimators on the same model, data, seed and time.",
     "reproduce": "Reproduce the paper's tables and its figure.",

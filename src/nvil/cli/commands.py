@@ -783,6 +783,87 @@ def topics(
         print(out or found)
 
 
+def index(run: Positional[Path], data: Path, out: Path | None = None, layer: int = 1) -> None:
+    """Index cases by their binary codes, for search.
+
+    The bits of a code are the latents of one layer: on where the inference network's probability is above its median
+    over these cases. Documents count as if they had the usual length.
+
+    For example:
+      nvil index runs/topics --data texts/
+      nvil search runs/topics "shuttle launch orbit"
+
+    Args:
+        run: The run's folder.
+        data: A file or folder of cases.
+        out: An .npz file; by default index.npz in the run's folder.
+        layer: Of the latents, from the data up.
+
+    """
+    from nvil.runs.index import FILE, Index
+    from nvil.runs.run import Run
+    from nvil.runs.storage import output_file
+
+    opened = Run.open(run)
+    path = output_file(run / FILE if out is None else out, (".npz",))
+    made = Index.build(opened, data, layer=layer)
+    made.save(path)
+    bits, different = len(made.thresholds), len({code.tobytes() for code in made.codes})
+    print(f"{path}: {len(made.names)} cases, codes of {bits} bits, {different} of them different")
+
+
+def search(
+    run: Positional[Path],
+    query: Positional[str | None] = None,
+    data: Path | None = None,
+    like: str | None = None,
+    count: int = 10,
+    index: Path | None = None,
+    by: Literal["numpy", "faiss"] = "numpy",
+    json: bool = False,
+) -> None:
+    """Find the cases whose codes are nearest to a query's.
+
+    Prints the number of bits in which codes differ, and the name of the case: the file it came from, or its row.
+
+    Args:
+        run: The run's folder, with an index (see: nvil index).
+        query: A text, for documents.
+        data: A file of cases to search for, instead.
+        like: The name of a case of the index to search for, instead.
+        count: How many to find.
+        index: The file of the index; by default index.npz in the run's folder.
+        by: numpy counts bits; faiss searches with faiss-cpu, which must be installed.
+        json: One JSON object for every query on standard output.
+
+    """
+    from nvil.runs.index import FILE, Index
+    from nvil.runs.run import Run
+
+    if sum(each is not None for each in (query, data, like)) != 1:
+        raise UsageError("Say what to search for: a text, `data` or `like`, one of them.")
+    opened = Run.open(run)
+    loaded = Index.load(run / FILE if index is None else index, opened)
+    if query is not None:
+        found = [loaded.search_text(opened, query, count, by=by)]
+    elif data is not None:
+        found = loaded.search(opened, data, count, by=by)
+    else:
+        assert like is not None
+        if like not in loaded.names:
+            raise UsageError(f"There is no case {like!r} in the index, whose first one is {loaded.names[0]!r}.")
+        row = loaded.names.index(like)
+        found = loaded.search_codes(loaded.codes[row : row + 1], count, by=by)
+    for i, hits in enumerate(found):
+        if json:
+            print(to_json({"query": i, "hits": [hit._asdict() for hit in hits]}))
+            continue
+        if len(found) > 1:
+            print(f"case {i}")
+        for hit in hits:
+            print(f"{hit.distance:5}  {hit.name}")
+
+
 def report(runs: Positional[tuple[Path, ...]], out: Path | None = None) -> None:
     """Write a page on a run, or on several compared, that needs nothing but a browser.
 
@@ -1069,6 +1150,6 @@ PARSED: dict[str, Callable[[list[str]], None]] = {
     "compare": _compare,
     **{
         each.__name__: _parsed(each)
-        for each in (resume, evaluate, sample, encode, topics, report, reproduce, bench, data)
+        for each in (resume, evaluate, sample, encode, topics, index, search, report, reproduce, bench, data)
     },
 }

@@ -1,0 +1,156 @@
+"""Semantic hashing: the cases of a data set as binary codes of a trained model, to be searched by Hamming distance.
+
+    index = Index.build(run, "20news-bydate.tar.gz")
+    for hit in index.search_text(run, "shuttle launch orbit"):
+        print(hit.distance, hit.name)
+
+A bit is on where Q(h_k = 1 | x) is above its median over the cases, so that each parts them in two halves. Documents,
+and texts to search for, count as if they had the usual length: of a few words alone, Q would say little more than the
+prior. Salakhutdinov & Hinton (2009) search documents by such codes, from a model trained otherwise.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from jaxtyping import Float, UInt8
+
+from nvil import apply
+from nvil.codes import nearest, pack
+from nvil.contracts import Pair
+from nvil.data import text
+from nvil.data.loading import load_cases
+from nvil.data.readers import case_names
+from nvil.data.sparse import as_matrix, sparse_rows
+from nvil.errors import UsageError
+from nvil.rows import as_rows
+from nvil.runs import checkpoints, storage
+from nvil.runs.run import Run
+
+FILE = "index.npz"
+ARRAYS = {"format": "i", "parameters": "U", "layer": "i", "codes": "u", "thresholds": "f", "names": "U"}
+
+
+class Hit(NamedTuple):
+    """A case that was found: its name, its row, and in how many bits its code differs."""
+
+    name: str
+    row: int
+    distance: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Index:
+    """The codes of cases by the best parameters of a run.
+
+    - `parameters`: the checksum of these; other parameters make other codes.
+    - `layer`: of the latents, from 1.
+    - `thresholds`: of each bit.
+    """
+
+    parameters: str
+    layer: int
+    codes: UInt8[np.ndarray, "cases bytes"]
+    thresholds: Float[np.ndarray, " bits"]
+    names: tuple[str, ...]
+
+    @staticmethod
+    def build(run: Run, data: Any, *, layer: int = 1) -> "Index":
+        """The index of a file or folder of cases, or of cases, made what the run's own data was made."""
+        pair = run.load_best()
+        if not 1 <= layer <= len(pair.inference.layers):
+            raise UsageError(f"`layer` must be from 1 to {len(pair.inference.layers)}, got {layer}.")
+        probabilities = _probabilities(run, pair, load_run_cases(run, data), layer)
+        thresholds = np.median(probabilities, axis=0).astype(np.float32)
+        found = case_names(Path(data)) if isinstance(data, str | Path) else {}
+        names = [name for split in found.values() for name in split] or [str(i) for i in range(len(probabilities))]
+        return Index(_checksum(run), layer, pack(probabilities > thresholds), thresholds, tuple(names))
+
+    def search(self, run: Run, cases: Any, count: int = 10, *, by: str = "numpy") -> list[list[Hit]]:
+        """The cases nearest to each of `cases`, a file or rows of the kind that the run was trained on."""
+        probabilities = _probabilities(run, run.load_best(), load_run_cases(run, cases), self.layer)
+        return self.search_codes(pack(probabilities > self.thresholds), count, by=by)
+
+    def search_text(self, run: Run, query: str, count: int = 10, *, by: str = "numpy") -> list[Hit]:
+        """The documents nearest to a text, whose words are counted as those of the training documents were."""
+        if not run.documents or run.vocabulary is None:
+            raise UsageError(f"The cases of {run.folder} are not texts; give cases to search for, not a text.")
+
+        def documents() -> Iterator[str]:
+            yield query
+
+        counted = text.count({"all": documents}, words=1, vocabulary=run.vocabulary, where="The query")
+        if not counted.splits["all"].sum():
+            raise UsageError(f"No word of the query is one of the {len(run.vocabulary)} that {run.folder} counts.")
+        return self.search(run, counted.splits["all"], count, by=by)[0]
+
+    def search_codes(self, codes: UInt8[np.ndarray, "queries bytes"], count: int, *, by: str) -> list[list[Hit]]:
+        """The cases nearest to given codes."""
+        if count < 1:
+            raise UsageError(f"`count` must be at least 1, got {count}.")
+        rows, distances = nearest(self.codes, codes, count, by=by)
+        return [
+            [Hit(self.names[row], int(row), int(distance)) for row, distance in zip(*found, strict=True)]
+            for found in zip(rows, distances, strict=True)
+        ]
+
+    def save(self, path: Path) -> None:
+        arrays = {name: np.asarray(getattr(self, name)) for name in ARRAYS if name != "format"}
+        storage.save_arrays(path, {"format": np.asarray(storage.FORMAT), **arrays})
+
+    @staticmethod
+    def load(path: Path, run: Run) -> "Index":
+        """The index that `save` wrote, if it is of the parameters that the run has now."""
+        if not path.exists():
+            raise UsageError(f"There is no index {path}; make one with: nvil index {run.folder} --data FILE")
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in ARRAYS}
+        except Exception as error:  # NumPy and zipfile raise almost anything on a damaged file
+            raise UsageError(f"{path} is not an index that nvil wrote, or is damaged.") from error
+        storage.check_format(path, arrays["format"])
+        codes, thresholds, names = (arrays[name] for name in ("codes", "thresholds", "names"))
+        fits = (
+            all(arrays[name].dtype.kind == kind for name, kind in ARRAYS.items())
+            and (codes.ndim, thresholds.ndim, names.ndim) == (2, 1, 1)
+            and codes.dtype == np.uint8
+            and codes.shape == (len(names), -(-len(thresholds) // 8))
+            and len(names) > 0
+        )
+        if not fits:
+            raise UsageError(f"{path} is not an index that nvil wrote, or is damaged.")
+        index = Index(
+            str(arrays["parameters"]), int(arrays["layer"]), codes, thresholds.astype(np.float32), tuple(names.tolist())
+        )
+        if index.parameters != _checksum(run):
+            raise UsageError(
+                f"{path} was made with other parameters than {run.folder} has now; make it again with: nvil index "
+                f"{run.folder} --data FILE"
+            )
+        return index
+
+
+def load_run_cases(run: Run, data: Any) -> Any:
+    """The cases of a file, or cases, made what the run's own data was made."""
+    if run.config is None:
+        raise UsageError(f"{run.folder} was trained from Python on a pair of its own; give cases to nvil.encode.")
+    kind = "counts" if run.documents else "binary"
+    return load_cases(data, run.config.choices(), visible=run.facts.visible, kind=kind, vocabulary=run.vocabulary)
+
+
+def _probabilities(run: Run, pair: Pair, cases: Any, layer: int) -> Float[np.ndarray, "cases units"]:
+    """Q's probability that each latent of the layer is on."""
+    rows = as_rows(cases)
+    if run.facts.lengths is not None:
+        words = rows.row_sums()
+        scale = np.median(run.facts.lengths) / np.where(words > 0, words, 1)
+        rows = sparse_rows(scipy.sparse.diags_array(scale.astype(np.float32)) @ as_matrix(rows).astype(np.float32))
+    # Without its model, which would refuse fractions of words.
+    return apply.encode(Pair(None, pair.inference), rows)[layer - 1]
+
+
+def _checksum(run: Run) -> str:
+    return storage.read_metadata(run.folder / checkpoints.BEST).get("sha256", "")
