@@ -4,9 +4,9 @@ A latent h_k adds its row of weights W_k to the logits of all words. All else as
 
     P(w | h_k = 1) ~ usual_w exp((1 - m_k) W_kw),   P(w | h_k = 0) ~ usual_w exp(-m_k W_kw),
 
-where usual is the share of w in the training documents and m_k the share of the documents that have h_k on: on average
-the two are usual, to first order in W_k. The words of a topic are those whose share grows most from the second to the
-first.
+where usual is the share of w in a document, on average over documents, and m_k the share of the documents that have h_k
+on: on average the two are usual, to first order in W_k. The words of a topic are those whose share grows most from the
+second to the first.
 """
 
 import csv
@@ -130,7 +130,7 @@ def topics(pair: Pair, vocabulary: Sequence[str], documents: Any = None, *, word
         >>> len(found), len(found[0].words)
         (2, 2)
     """
-    weights, usual = _weights(pair), usual_shares(pair)
+    weights = _weights(pair)
     units, width = weights.shape
     if len(vocabulary) != width:
         raise UsageError(f"`vocabulary` has {len(vocabulary)} words, and the model counts {width}.")
@@ -138,9 +138,10 @@ def topics(pair: Pair, vocabulary: Sequence[str], documents: Any = None, *, word
         raise UsageError(f"`words` must be at least 2, got {words}.")
     if documents is None:
         prevalence, order = np.zeros(units), np.argsort(-np.linalg.norm(weights, axis=1), kind="stable")
-        on, rows, nats = None, None, None
+        on, rows, nats, usual = None, None, None, usual_shares(pair)
     else:
         rows = explained(pair, as_rows(documents))
+        usual = document_shares(rows)
         exact = isinstance(pair.inference.layers[0], Bernoulli)
         on = apply.encode(pair, rows, samples=1 if exact else 10)[0]
         prevalence = on.mean(axis=0, dtype=float)
@@ -188,6 +189,16 @@ def usual_shares(pair: Pair) -> Float[np.ndarray, " words"]:
     assert isinstance(pair.inference, InferenceNetwork)
     mean = np.maximum(np.asarray(pair.inference.center.value, float), 1e-9)
     return mean / mean.sum()
+
+
+def document_shares(documents: Rows) -> Float[np.ndarray, " words"]:
+    """The share of every word in a document, on average: one document that repeats a word a thousand times is one."""
+    total = np.full(documents.shape[1], 1e-9)  # so that each has a logarithm
+    for block in documents.blocks(COUNTED_AT_ONCE):
+        counts = block.dense().astype(float)
+        lengths = counts.sum(axis=1)
+        total += (counts[lengths > 0] / lengths[lengths > 0, None]).sum(axis=0)
+    return total / total.sum()
 
 
 def npmi(topics: Int[np.ndarray, "topics words"], documents: Any) -> Float[np.ndarray, " topics"]:
