@@ -63,16 +63,16 @@ class Index:
         pair = run.load_best()
         if not 1 <= layer <= len(pair.inference.layers):
             raise UsageError(f"`layer` must be from 1 to {len(pair.inference.layers)}, got {layer}.")
-        probabilities = _probabilities(run, pair, load_run_cases(run, data), layer)
-        thresholds = np.median(probabilities, axis=0).astype(np.float32)
+        on = probabilities(run, pair, load_run_cases(run, data), layer)
+        thresholds = np.median(on, axis=0).astype(np.float32)
         found = case_names(Path(data)) if isinstance(data, str | Path) else {}
-        names = [name for split in found.values() for name in split] or [str(i) for i in range(len(probabilities))]
-        return Index(_checksum(run), layer, pack(probabilities > thresholds), thresholds, tuple(names))
+        names = [name for split in found.values() for name in split] or [str(i) for i in range(len(on))]
+        return Index(_checksum(run), layer, pack(on > thresholds), thresholds, tuple(names))
 
     def search(self, run: Run, cases: Any, count: int = 10, *, by: str = "numpy") -> list[list[Hit]]:
         """The cases nearest to each of `cases`, a file or rows of the kind that the run was trained on."""
-        probabilities = _probabilities(run, run.load_best(), load_run_cases(run, cases), self.layer)
-        return self.search_codes(pack(probabilities > self.thresholds), count, by=by)
+        on = probabilities(run, run.load_best(), load_run_cases(run, cases), self.layer)
+        return self.search_codes(pack(on > self.thresholds), count, by=by)
 
     def search_text(self, run: Run, query: str, count: int = 10, *, by: str = "numpy") -> list[Hit]:
         """The documents nearest to a text, whose words are counted as those of the training documents were."""
@@ -141,7 +141,7 @@ def load_run_cases(run: Run, data: Any) -> Any:
     return load_cases(data, run.config.choices(), visible=run.facts.visible, kind=kind, vocabulary=run.vocabulary)
 
 
-def _probabilities(run: Run, pair: Pair, cases: Any, layer: int) -> Float[np.ndarray, "cases units"]:
+def probabilities(run: Run, pair: Pair, cases: Any, layer: int) -> Float[np.ndarray, "cases units"]:
     """Q's probability that each latent of the layer is on."""
     rows = as_rows(cases)
     if run.facts.lengths is not None:
