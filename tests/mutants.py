@@ -574,6 +574,42 @@ MUTANTS = (
         'seeded_key(0, "sample")',
         named("apply", "samples_have_their_latents_and_means"),
     ),
+    # topics, codes and scikit-learn's manners
+    Mutant(
+        "words that a unit lowers for those that it raises",
+        "topic_words.py",
+        "np.sqrt(before) - np.sqrt(share)",
+        "np.sqrt(share) - np.sqrt(before)",
+        named("topics", "a_topic_is_the_words_that_its_unit_raises"),
+    ),
+    Mutant(
+        "coherence that is not normalised",
+        "topic_words.py",
+        " / -np.log(together)",
+        "",
+        named("topics", "the_coherence_of_a_topic_by_hand"),
+    ),
+    Mutant(
+        "distances of the first 64 bits",
+        "codes.py",
+        "np.bitwise_count(words ^ query)",
+        "np.bitwise_count((words ^ query)[:, :1])",
+        named("search", "the_nearest_codes_are_those_with_the_fewest_other_bits"),
+    ),
+    Mutant(
+        "an index of any parameters is taken",
+        "runs/index.py",
+        "if index.parameters != _checksum(run):",
+        "if not index.parameters:",
+        named("search", "an_index_of_other_parameters_or_of_nothing_is_refused"),
+    ),
+    Mutant(
+        "partial_fit sees its first cases again and again",
+        "sklearn/minibatches.py",
+        "[self.done * batch_size :]",
+        "",
+        named("sklearn", "every_case_is_given_once_in_its_order"),
+    ),
     # rows
     Mutant(
         "a minibatch never draws the last case",

@@ -15,7 +15,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import nvil
 from nvil import likelihood
-from nvil.sklearn import DocumentModel, SigmoidBeliefNetwork
+from nvil.rows import DenseRows
+from nvil.sklearn import DocumentModel, SigmoidBeliefNetwork, minibatches
 
 # One architecture and one width wherever it will do: programs are compiled once.
 SMALL = {"hidden": 3, "updates": 20, "random_state": 0}
@@ -111,7 +112,19 @@ def test_values_are_binarized_by_the_threshold_that_was_given():
         SigmoidBeliefNetwork(binarize=None, **SMALL).fit(grey)
 
 
-def test_partial_fit_sees_every_case_once_in_its_order():
+def test_every_case_is_given_once_in_its_order(monkeypatch):
+    """In windows of two minibatches of 4: ten cases, and two of them again to fill the last minibatch."""
+    monkeypatch.setattr(minibatches, "MOST_UPDATES", 2)
+    cases = np.arange(30).reshape(10, WIDTH)
+    source, given = minibatches.InTurn(DenseRows(cases), seed=0), []
+    while (window := source.window(len(given) // 4, 4))[1]:
+        given += np.asarray(window[0].values)[: 4 * window[1]].tolist()
+    assert len(given) == 12
+    np.testing.assert_array_equal(given[:10], cases)
+    assert all(case in cases.tolist() for case in given[10:])
+
+
+def test_partial_fit_goes_on_from_call_to_call():
     """Two halves, each of whole minibatches, are the same as the whole: the states go through the same updates."""
     once = SigmoidBeliefNetwork(batch_size=10, **SMALL).partial_fit(BITS[:20])
     for start in (20, 30):

@@ -148,8 +148,8 @@ def topics(pair: Pair, vocabulary: Sequence[str], documents: Any = None, *, word
         some = rows.select(np.sort(np.random.default_rng(0).permutation(rows.shape[0])[:MEASURED]))
         nats = np.asarray(_unit_kl(pair, as_float(some.dense()), seeded_key(0, "units"))[0], float)
         order = np.argsort(-nats, kind="stable")
-    grown = [raised(*_shares(usual, weights[k], prevalence[k])) for k in order]
-    best = np.stack([each[:words] for each in grown])
+    grown = [raised(*_shares(usual, weights[k], float(prevalence[k]))).tolist() for k in order]
+    best = np.array([each[:words] for each in grown])
     coherences = None if rows is None else npmi(best, rows)
     found = [
         Topic(
