@@ -78,8 +78,27 @@ SPLIT = named("training", "validation_cases_are_held_out")
 FAULTS = named("runs", "a_fault_at_every_single_call_loses_nothing") + "[Dead]"
 DAMAGED = named("runs", "a_damaged_checkpoint_is_passed_over_and_said")
 
+OVIS = named("many_samples", "ovis_of_gamma_0_is_unbiased_and_gamma_1_is_not")
+DOUBLE = named("bernoulli_estimators", "double_control_variates_are_unbiased")
 ANNEALING = named("annealing", "the_expected_weight_is_exact_both_ways")
 MUTANTS = (
+    # many samples, double control variates, comparisons
+    Mutant("a control variate of the own weight", "estimators/ovis.py", "self.gamma * shares", "shares", OVIS),
+    Mutant(
+        "a slope of the sample's own",
+        "estimators/double_control_variates.py",
+        "_others(slopes[i])",
+        "slopes[i]",
+        DOUBLE,
+    ),
+    Mutant("too much put back", "estimators/double_control_variates.py", "* mean * (1 - mean)", "* mean", DOUBLE),
+    Mutant(
+        "minibatches of one size",
+        "runs/comparison.py",
+        "config.batch_size / latents_per_case(resolved)",
+        "config.batch_size",
+        named("compare", "all_that_apply_have_as_many_latents_in_an_update"),
+    ),
     # annealing
     Mutant("units visited in one order", "annealing.py", "reverse=backwards", "reverse=False", ANNEALING),
     Mutant(
