@@ -4,6 +4,7 @@ Everything random in update t is a function of (seed, t): the minibatch and the 
 stopped or resumed anywhere goes through the same states.
 """
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from nvil.compiling import compiling
 from nvil.contracts import Constant, Info, Pair, SignalInfo, TrainState, Unset
 from nvil.errors import TrainingError, UsageError
 from nvil.learning import Learner, default_validation, gradient_norms
@@ -263,16 +265,18 @@ def chunks(
     if not left:
         raise UsageError(f"The stream ended before it filled a minibatch of {learner.batch_size} cases.")
     if checkpoint is None:
-        begin = learner.init(pair, rows, seed=seed)
+        with compiling("the first statistics"):
+            begin = learner.init(pair, rows, seed=seed)
         checkpoint = Checkpoint(begin, empty_tally(learner, begin, rows), Best(pair, -math.inf, 0))
     elif not jnp.array_equal(checkpoint.state.key, seeded_key(seed, "training")):
         raise UsageError(f"Training began with another seed than {seed}; go on with the seed it began with.")
     current, since, best = good = checkpoint  # `good`: to go back to, should parameters stop being finite
     if _done(int(current.step), updates, best, patience, report_every):
         return
-    jax.block_until_ready(train_chunk(learner, current, rows, 0, since))  # compile, so that clocks read training alone
+    with compiling("the training loop"):  # before any clock runs
+        jax.block_until_ready(train_chunk(learner, current, rows, 0, since))
 
-    size, timed, seconds = 1, 0, 0.0
+    size, timed, seconds, reported = 1, 0, 0.0, False
     while not _done(done := int(current.step), updates, best, patience, report_every):
         # Reports stand at multiples of `report_every`, wherever a run was resumed.
         ends = (
@@ -298,7 +302,8 @@ def chunks(
             learned = learner.learned(current)
             found = None
             if held_out.shape[0]:
-                found = learner.validate(learned, held_out, samples=validation_samples, seed=done)
+                with contextlib.nullcontext() if reported else compiling("the validation bound"):
+                    found = learner.validate(learned, held_out, samples=validation_samples, seed=done)
                 if not math.isfinite(found.bound):
                     raise DivergedError(done, good)
                 if found.bound > best.bound:
@@ -317,7 +322,7 @@ def chunks(
                 updates_per_second=timed / seconds,
                 checkpoint=good,
             )
-            timed, seconds = 0, 0.0
+            timed, seconds, reported = 0, 0.0, True
         yield Checkpoint(current, since, best), report
     if not left and (failure := getattr(source, "failure", None)) is not None:
         raise failure

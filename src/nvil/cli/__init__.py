@@ -11,7 +11,9 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
+from typing import Any
 
+from nvil.cli.cache import kept_programs
 from nvil.errors import DownloadError, TrainingError, UsageError
 
 COMMANDS = {
@@ -38,17 +40,31 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     # Small networks train fastest on one thread, and two runs side by side each get a core.
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-    handler = logging.StreamHandler()
+    handler = _ToStandardError()
     handler.setFormatter(logging.Formatter("nvil: %(message)s"))
     handler.addFilter(_in_flags)
     logger = logging.getLogger("nvil")
     logger.addHandler(handler)
     propagate, logger.propagate = logger.propagate, False
+    level = logger.level
+    logger.setLevel(logging.INFO)
     try:
         _run(words)
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagate
+        logger.setLevel(level)
+
+
+class _ToStandardError(logging.StreamHandler):
+    """To what standard error is at the time: while a bar is shown, above the bar."""
+
+    @property
+    def stream(self) -> Any:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _: Any) -> None: ...
 
 
 def _run(words: list[str]) -> None:
@@ -56,7 +72,8 @@ def _run(words: list[str]) -> None:
         try:
             command = _command(words)
             if command is not None:
-                command(words[1:])
+                with kept_programs():
+                    command(words[1:])
         finally:  # also where help ends in SystemExit
             sys.stdout.flush()
     except UsageError as error:

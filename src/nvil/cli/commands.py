@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import inspect
+import logging
 import signal
 import sys
 import time
@@ -224,6 +225,8 @@ def fit_run(
 
     config = run.config
     assert config is not None
+    if quiet:
+        logging.getLogger("nvil").setLevel(logging.WARNING)
     with contextlib.ExitStack() as ends:
         total = None if config.data == "-" else run.plan.updates
         show = ends.enter_context(progress(total, run.updates(), quiet))

@@ -14,6 +14,7 @@ At every instant the folder is whole: files are written beside, synced and renam
 up to it, and what lies beyond the newest checkpoint is dropped and done again on resuming.
 """
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import logging
@@ -30,6 +31,7 @@ import jax
 import numpy as np
 
 from nvil import training
+from nvil.compiling import compiling
 from nvil.contracts import Constant, Pair, Unset
 from nvil.data.dataset import Cases, Dataset, column_deviations, fingerprint
 from nvil.data.readers import physical_memory
@@ -473,7 +475,7 @@ class Run:
             cut_every=checkpoint_updates,
         )
         reached: training.Checkpoint | None = None  # the newest whose metrics are written
-        saved, saved_at = -1, time.monotonic()
+        saved, saved_at, reported = -1, time.monotonic(), False
 
         def save(checkpoint: training.Checkpoint) -> None:
             checkpoints.save_checkpoint(self.folder, checkpoint, version)
@@ -484,7 +486,9 @@ class Run:
                 if reached is None:  # nothing is written before it is known that training works at all
                     self.write_config()
                 if report is not None:
-                    report = dataclasses.replace(report, diagnostics=learner.diagnose(report.state, known))
+                    with contextlib.nullcontext() if reported else compiling("the diagnostics"):
+                        report = dataclasses.replace(report, diagnostics=learner.diagnose(report.state, known))
+                    reported = True
                     metrics.add_report(self.folder, report, time.monotonic() - reported_at)
                     reported_at = time.monotonic()
                 reached = checkpoint
