@@ -100,10 +100,7 @@ MUTANTS = (
         named("compare", "all_that_apply_have_as_many_latents_in_an_update"),
     ),
     # annealing
-    Mutant("units visited in one order", "annealing.py", "reverse=backwards", "reverse=False", ANNEALING),
-    Mutant(
-        "layers visited in one order", "annealing.py", "reversed(order) if backwards else order", "order", ANNEALING
-    ),
+    Mutant("a sweep one temperature ahead", "annealing.py", "h, powers[t], jax", "h, powers[t + 1], jax", ANNEALING),
     Mutant("the power on every layer", "annealing.py", "power if i == 1 else jnp.ones_like(power)", "power", ANNEALING),
     Mutant("a flip for a value", "annealing.py", "sign * own_logit", "own_logit", ANNEALING),
     Mutant(

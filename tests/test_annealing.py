@@ -42,7 +42,6 @@ def every_path(pair, x, temperatures, monkeypatch, *, back):
             jnp.asarray(powers),
             jnp.asarray(temperatures - 1),
             jax.random.key(0),
-            back,
         )
     assert len(made) == flips
     return start, np.exp(log_prob), np.asarray(log_weight)

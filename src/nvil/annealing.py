@@ -5,10 +5,10 @@ with a sweep of Gibbs sampling at each, and gathers the weight
 
     log w = sum_t (b_t+1 - b_t) log P(x | h_t),   E[w] = P(x) exactly, whatever the number of temperatures
 
-so that log 1/K sum_k w_k is at most log P(x) in expectation. The same chain backwards, from h ~ P(h | x) at b = 1 and
-with the units of each sweep in the opposite order, has E[w] = 1 / P(x), so that -log 1/K sum_k w_k is at least log P(x)
-in expectation. A sample of P(h | x) is at hand for cases that the model made itself, (x, h) ~ P(x, h): there the two
-are a sandwich, and their gap says how far off either can be (Grosse, Ghahramani & Adams, 2015).
+so that log 1/K sum_k w_k is at most log P(x) in expectation. The same the other way, from h ~ P(h | x) at b = 1 down to
+b = 0, has E[w] = 1 / P(x), so that -log 1/K sum_k w_k is at least log P(x) in expectation. A sample of P(h | x) is at
+hand for cases that the model made itself, (x, h) ~ P(x, h): there the two are a sandwich, and their gap says how far
+off either can be (Grosse, Ghahramani & Adams, 2015).
 """
 
 from collections.abc import Callable, Iterable
@@ -166,7 +166,7 @@ def _chains(
     done, total = 0, -(-cases // size) * rounds * steps
     found = []
     for i, (rows, start) in enumerate(blocks):
-        parts, back = [], start is not None
+        parts = []
         for each in range(rounds):
             prior_key, own = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, i), each))
             x = as_float(_repeated(rows, size, together))
@@ -178,7 +178,7 @@ def _chains(
                 end = min(begin + SEGMENT, steps)
                 part = np.resize(powers[begin : end + 1], SEGMENT + 1)  # of one shape, so that nothing compiles twice
                 now = jax.random.fold_in(own, begin)
-                h, log_weight = _anneal(model, x, h, log_weight, as_float(part), jnp.asarray(end - begin), now, back)
+                h, log_weight = _anneal(model, x, h, log_weight, as_float(part), jnp.asarray(end - begin), now)
                 done += end - begin
                 if progress is not None:
                     log_weight.block_until_ready()
@@ -210,13 +210,12 @@ def _anneal(
     powers: Float[Array, " segment"],
     steps: Int[Array, ""],
     key: Key[Array, ""],
-    backwards: bool,
 ) -> tuple[tuple[Float[Array, "chains _"], ...], Float[Array, " chains"]]:
     """Go on by so many temperatures."""
 
     def step(t: Any, chains: tuple[Any, Array]) -> tuple[Any, Array]:
         h, log_weight = chains
-        h = _sweep(model, x, h, powers[t], jax.random.fold_in(key, t), backwards)
+        h = _sweep(model, x, h, powers[t], jax.random.fold_in(key, t))
         likelihood = model.layers[0].log_prob(x[:, model.given :], model.parents(x, h)[0])
         return h, log_weight + (powers[t + 1] - powers[t]) * likelihood
 
@@ -229,16 +228,14 @@ def _sweep(
     h: tuple[Float[Array, "chains _"], ...],
     power: Float[Array, ""],
     key: Key[Array, ""],
-    backwards: bool,
 ) -> tuple[Float[Array, "chains _"], ...]:
     """Draw every latent in turn from its distribution under P(h) P(x | h)^power given all others."""
     y = x[:, : model.given]
     values = [x[:, model.given :], *h, h[-1][:, :0]]
-    order = range(1, len(h) + 1)
-    for i in reversed(order) if backwards else order:
+    for i in range(1, len(h) + 1):
         below = model.layers[i - 1], values[i - 1], power if i == 1 else jnp.ones_like(power)
         u = uniform(jax.random.fold_in(key, i), values[i].shape[::-1])
-        values[i] = _visit_layer(model.layers[i], values[i], beside(values[i + 1], y), *below, y, u, backwards)
+        values[i] = _visit_layer(model.layers[i], values[i], beside(values[i + 1], y), *below, y, u)
     return tuple(values[1:-1])
 
 
@@ -251,7 +248,6 @@ def _visit_layer(
     power: Float[Array, ""],
     y: Float[Array, "chains given"],
     u: Float[Array, "units chains"],
-    backwards: bool,
 ) -> Float[Array, "chains units"]:
     """Visit the units of a layer, whose log-odds are those of P(value | context) P(data | value, y)^power."""
     units = jnp.arange(layer.units)
@@ -273,7 +269,7 @@ def _visit_layer(
 
     sites = (units, u, value.T, layer.conditional_logits(value, context).T, rows)
     begin = (value, logits, below.log_prob(data, beside(value, y)))
-    return jax.lax.scan(visit, begin, sites, reverse=backwards)[0][0]
+    return jax.lax.scan(visit, begin, sites)[0][0]
 
 
 def _decide(u: Float[Array, " chains"], log_odds: Float[Array, " chains"]) -> Bool[Array, " chains"]:
