@@ -471,8 +471,8 @@ MUTANTS = (
     Mutant(
         "the worst parameters are kept",
         "training.py",
-        "if found.bound > best.bound:",
-        "if best.step == 0 or found.bound < best.bound:",
+        "if agreed(found.bound > best.bound):",
+        "if agreed(best.step == 0 or found.bound < best.bound):",
         named("training", "the_best_parameters_are_those_of_the_best_validation_bound"),
     ),
     Mutant(
@@ -485,8 +485,8 @@ MUTANTS = (
     Mutant(
         "a report averages over all updates so far",
         "training.py",
-        "since = jax.tree.map(jnp.zeros_like, since)",
-        "since = jax.tree.map(jnp.asarray, since)",
+        "since = rows.everywhere(jax.tree.map(jnp.zeros_like, since))",
+        "since = rows.everywhere(jax.tree.map(jnp.asarray, since))",
         named("independence", "a_report_averages_over_its_own_updates_alone"),
     ),
     Mutant(

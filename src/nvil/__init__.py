@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from nvil import annealing as annealing
     from nvil import contracts as contracts
     from nvil import data as data
+    from nvil import devices as devices
     from nvil import diagnostics as diagnostics
     from nvil import domains as domains
     from nvil import estimators as estimators
@@ -63,6 +64,7 @@ _HOMES = {
             "annealing",
             "contracts",
             "data",
+            "devices",
             "diagnostics",
             "domains",
             "estimators",

@@ -121,6 +121,10 @@ class Rows(eqx.Module):
     def on_device(self) -> "Rows":
         return jax.tree.map(jnp.asarray, self)
 
+    def everywhere(self, tree: Any) -> Any:
+        """`tree` on every device that the rows are on."""
+        return tree
+
     def hold_out(self, count: int, seed: int) -> "tuple[Rows, Rows]":
         """Split `count` random cases off: `(the rest, those)`, each in their old order."""
         cases = self.shape[0]

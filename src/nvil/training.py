@@ -19,7 +19,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from nvil.compiling import compiling
 from nvil.contracts import Constant, Info, Pair, SignalInfo, TrainState, Unset
+from nvil.devices import agreed, first_process, here
 from nvil.errors import TrainingError, UsageError
+from nvil.evaluation import Evaluation
 from nvil.learning import Learner, default_validation, gradient_norms
 from nvil.random import seeded_key
 from nvil.rows import Rows, Source, as_rows, as_source, explained
@@ -123,7 +125,7 @@ def train_chunk(
     chunk before: where a chunk ends changes no bit of what is computed. The loop ends early at an update whose bound is
     not finite.
     """
-    return _train_chunk(learner, state, rows, jnp.asarray(updates, jnp.int32), tally)
+    return _train_chunk(learner, state, rows, rows.everywhere(jnp.asarray(updates, jnp.int32)), tally)
 
 
 @eqx.filter_jit  # of the module, so that equal learners compile once in a process
@@ -142,7 +144,8 @@ def _train_chunk(
         # The norms cost a pass over all parameters: taken once a chunk.
         norms = jax.lax.cond(done == updates - 1, gradient_norms, lambda _: norms, gradients)
         total = jax.tree.map(jnp.add, total, info)
-        return eqx.filter(state, eqx.is_array), total, norms, done + 1
+        # On several devices, XLA would be free to spread what is carried on.
+        return *rows.everywhere((eqx.filter(state, eqx.is_array), total, norms)), done + 1
 
     begin = (arrays, tally.info, jnp.zeros(3), jnp.asarray(0, jnp.int32))
     arrays, total, norms, done = jax.lax.while_loop(go_on, body, begin)
@@ -150,7 +153,7 @@ def _train_chunk(
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
     done = tally.updates + done
     mean = jax.tree.map(lambda leaf: leaf / done.astype(leaf.dtype), total)
-    chunk = Chunk(mean, norms, Tally(total, done), finite & jnp.isfinite(total.bound))
+    chunk = rows.everywhere(Chunk(mean, norms, Tally(total, done), finite & jnp.isfinite(total.bound)))
     return eqx.combine(arrays, static), chunk
 
 
@@ -266,10 +269,12 @@ def chunks(
         raise UsageError(f"The stream ended before it filled a minibatch of {learner.batch_size} cases.")
     if checkpoint is None:
         with compiling("the first statistics"):
-            begin = learner.init(pair, rows, seed=seed)
+            begin = learner.init(rows.everywhere(pair), rows, seed=seed)
         checkpoint = Checkpoint(begin, empty_tally(learner, begin, rows), Best(pair, -math.inf, 0))
     elif not jnp.array_equal(checkpoint.state.key, seeded_key(seed, "training")):
         raise UsageError(f"Training began with another seed than {seed}; go on with the seed it began with.")
+    state, tally = rows.everywhere((checkpoint.state, checkpoint.tally))
+    checkpoint = Checkpoint(state, tally, checkpoint.best)
     current, since, best = good = checkpoint  # `good`: to go back to, should parameters stop being finite
     if _done(int(current.step), updates, best, patience, report_every):
         return
@@ -284,7 +289,7 @@ def chunks(
             updates - done,
             *([cut_every - done % cut_every] if cut_every else []),
         )
-        count = min(size, left, *ends)
+        count = min(agreed(size), left, *ends)  # clocks differ
         began = time.perf_counter()
         current, chunk = jax.block_until_ready(train_chunk(learner, current, rows, count, since))
         took = time.perf_counter() - began
@@ -299,18 +304,20 @@ def chunks(
         since = chunk.tally
         report = None
         if done % report_every == 0 or done == updates:
-            learned = learner.learned(current)
+            learned = here(learner.learned(current))
             found = None
             if held_out.shape[0]:
-                with contextlib.nullcontext() if reported else compiling("the validation bound"):
-                    found = learner.validate(learned, held_out, samples=validation_samples, seed=done)
-                if not math.isfinite(found.bound):
+                found = Evaluation(0.0, None, None, validation_samples, held_out.shape[0])  # known to the first alone
+                if first_process():
+                    with contextlib.nullcontext() if reported else compiling("the validation bound"):
+                        found = learner.validate(learned, held_out, samples=validation_samples, seed=done)
+                if not agreed(math.isfinite(found.bound)):
                     raise DivergedError(done, good)
-                if found.bound > best.bound:
+                if agreed(found.bound > best.bound):
                     best = Best(learned, found.bound, done)
             else:
                 best = Best(learned, float(chunk.info.bound), done)
-            since = jax.tree.map(jnp.zeros_like, since)
+            since = rows.everywhere(jax.tree.map(jnp.zeros_like, since))
             good = Checkpoint(current, since, best)
             report = Report(
                 updates=done,

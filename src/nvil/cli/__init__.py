@@ -167,4 +167,8 @@ def _in_flags(record: logging.LogRecord) -> bool:
 
 def _exit(code: int, message: str) -> None:
     print(f"nvil: {message}", file=sys.stderr)
+    if "jax" in sys.modules and sys.modules["jax"].distributed.is_initialized():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # an orderly end would wait for the other processes, which may wait for this one
     sys.exit(code)

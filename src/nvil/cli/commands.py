@@ -31,6 +31,7 @@ GROUPS = {
     "learning": "How they learn.",
     "data": "What the data's values are, where it does not say so itself.",
     "run": "The run's folder and its reports.",
+    "devices": "One run on several devices and machines (docs/scaling.md).",
 }
 
 
@@ -73,6 +74,19 @@ RunChoices = group(
     option("tensorboard", bool, False, "Write reports for TensorBoard to the run's folder too."),
 )
 CLASSES = {"what": What, "model": ModelChoices, "learning": Learning, "data": DataChoices, "run": RunChoices}
+DeviceChoices = group(
+    "devices",
+    option(
+        "devices",
+        int | None,
+        None,
+        "Share every minibatch among this many devices in all, of this process or of those that srun or mpirun started "
+        "with the same command. A CPU core is one.",
+    ),
+    option("coordinator", str | None, None, "Without such a launcher: HOST:PORT of the first process, for all."),
+    option("processes", int | None, None, "How many processes there are then,"),
+    option("process", int | None, None, "and which of them this one is, from 0."),
+)
 
 
 def train(words: list[str]) -> None:
@@ -89,9 +103,19 @@ def train(words: list[str]) -> None:
       nvil train --from runs/deep --without normalisation --out runs/ablation
       generate-cases | nvil train --data - --hidden 50
     """
-    parsed, config = parse_choices(train, CLASSES, words)
+    parsed, config = parse_choices(train, {**CLASSES, "devices": DeviceChoices}, words)
     config = config.resolved()
     options = checked(parsed.run)
+    spread = parsed.devices
+    mesh = None
+    if spread.devices is not None:
+        from nvil.devices import connect
+
+        mesh = connect(
+            spread.devices, coordinator=spread.coordinator, processes=spread.processes, process=spread.process
+        )
+    elif spread.coordinator or spread.processes is not None or spread.process is not None:
+        raise UsageError("`coordinator`, `processes` and `process` are for a run on several `devices`; say how many.")
     from nvil.runs.run import Run
 
     dataset = config.load_data()
@@ -103,6 +127,7 @@ def train(words: list[str]) -> None:
         checkpoint_seconds=options.checkpoint_seconds,
         checkpoint_updates=options.checkpoint_updates,
         tensorboard=options.tensorboard,
+        mesh=mesh,
     )
 
 
@@ -178,8 +203,11 @@ def train_run(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     checkpoint_updates: int | None = None,
     tensorboard: bool = False,
+    mesh: Any = None,
 ) -> None:
     """Train, with progress on standard error, and end with results on standard output."""
+    from nvil.devices import disconnect
+
     fit_run(
         run,
         dataset,
@@ -187,7 +215,10 @@ def train_run(
         checkpoint_seconds=checkpoint_seconds,
         checkpoint_updates=checkpoint_updates,
         tensorboard=tensorboard,
+        mesh=mesh,
     )
+    if not disconnect():
+        return
     from nvil.report import write_report
 
     if dataset.test is None:
@@ -214,10 +245,12 @@ def fit_run(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     checkpoint_updates: int | None = None,
     tensorboard: bool = False,
+    mesh: Any = None,
     each: Callable[[Any], None] | None = None,
 ) -> None:
     """Train with progress on standard error, until the run is done or a signal stops it; `each` sees every report."""
     from nvil.cli.stopping import StoppedWaitingError, stop_on_signals
+    from nvil.devices import any_process, first_process
     from nvil.models import chain
     from nvil.runs.jobs import parent_gone
     from nvil.runs.metrics import metrics_of
@@ -225,6 +258,7 @@ def fit_run(
 
     config = run.config
     assert config is not None
+    quiet = quiet or not first_process()
     if quiet:
         logging.getLogger("nvil").setLevel(logging.WARNING)
     with contextlib.ExitStack() as ends:
@@ -243,21 +277,24 @@ def fit_run(
             return stop.signal is not None
 
         board = None
-        if tensorboard:
+        if tensorboard and first_process():
             from nvil.runs.tensorboard import Writer
 
             board = ends.enter_context(contextlib.closing(Writer(run.folder / "tensorboard", run.updates())))
         with contextlib.suppress(StoppedWaitingError):
             for report in run.fit(
-                checkpoint_seconds=checkpoint_seconds, checkpoint_updates=checkpoint_updates, after_chunk=after_chunk
+                checkpoint_seconds=checkpoint_seconds,
+                checkpoint_updates=checkpoint_updates,
+                after_chunk=after_chunk,
+                mesh=mesh,
             ):
                 show.report(report)
                 if each is not None:
                     each(report)
                 if board is not None:
                     board.add(time.time(), metrics_of(report))
-        if stop.signal is not None:
-            raise Stopped(stop.signal, run.updates())
+        if any_process(stop.signal is not None):
+            raise Stopped(stop.signal or signal.SIGTERM, run.updates())
         show.text("evaluating")
 
 

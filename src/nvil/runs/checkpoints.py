@@ -1,12 +1,15 @@
 """Checkpoints: complete training states, the last two of a run, and the best parameters."""
 
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
 
 from nvil.contracts import Pair
+from nvil.devices import agreed, first_process, from_first
 from nvil.errors import UsageError
 from nvil.learning import Learner
 from nvil.rows import Rows
@@ -59,13 +62,8 @@ def best_update(folder: Path) -> int | None:
 
 def load_checkpoint(folder: Path, pair: Pair, learner: Learner, rows: Rows) -> Checkpoint | None:
     """The newest checkpoint that can be read, or None where there is none yet; `rows` are on the device."""
-
-    def like() -> Any:
-        state = learner.init(pair, rows)
-        return {"state": state, "tally": empty_tally(learner, state, rows), "best": pair}
-
     paths = checkpoint_paths(folder)[::-1]
-    shapes = eqx.filter_eval_shape(like) if paths else None
+    shapes = _shapes(pair, learner, rows) if paths else None
     for i, path in enumerate(paths):
         try:
             checkpoint = _load(path, shapes)
@@ -82,6 +80,30 @@ def load_checkpoint(folder: Path, pair: Pair, learner: Learner, rows: Rows) -> C
             damaged.rename(damaged.with_suffix(".damaged"))
         return checkpoint
     return None
+
+
+def shared(checkpoint: Checkpoint | None, pair: Pair, learner: Learner, rows: Rows) -> Checkpoint:
+    """The checkpoint that the first process found, in every process; the best parameters stay with the first."""
+    if checkpoint is None:
+        shapes = _shapes(pair, learner, rows)
+        zeros = jax.tree.map(
+            lambda leaf: storage.zeros_like(leaf) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf, shapes
+        )
+        checkpoint = Checkpoint(zeros["state"], zeros["tally"], Best(pair, -math.inf, 0))
+    best = checkpoint.best
+    known, step = agreed(math.isfinite(best.bound)), agreed(best.step)
+    if not first_process():
+        best = Best(pair, 0.0 if known else -math.inf, step)
+    state, tally = from_first((checkpoint.state, checkpoint.tally))
+    return Checkpoint(state, tally, best)
+
+
+def _shapes(pair: Pair, learner: Learner, rows: Rows) -> Any:
+    def like() -> Any:
+        state = learner.init(pair, rows)
+        return {"state": state, "tally": empty_tally(learner, state, rows), "best": pair}
+
+    return eqx.filter_eval_shape(like)
 
 
 def _load(path: Path, shapes: Any) -> Checkpoint:

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from nvil import training
 from nvil.compiling import compiling
@@ -36,6 +37,7 @@ from nvil.contracts import Constant, Pair, Unset
 from nvil.data.dataset import Cases, Dataset, column_deviations, fingerprint
 from nvil.data.readers import physical_memory
 from nvil.data.registry import NAMED
+from nvil.devices import LostError, SpreadRows, agreed, any_process, first_process, here, spread
 from nvil.errors import UsageError, choose
 from nvil.learning import Learner, default_validation
 from nvil.rows import Rows, Source, as_source, check_hold_out
@@ -421,6 +423,7 @@ class Run:
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
         checkpoint_updates: int | None = None,
         after_chunk: Callable[[int], bool] | None = None,
+        mesh: Mesh | None = None,
     ) -> Iterator[training.Report]:
         """Train from the newest checkpoint on, and keep metrics, checkpoints and the best parameters.
 
@@ -430,9 +433,15 @@ class Run:
         - `checkpoint_updates`: one is written at every multiple of this many updates as well.
         - `after_chunk`: called about every second with the number of updates done; if it returns true, training stops
           there.
+        - `mesh`: the devices to train on, from `nvil.devices.connect`; by default one. Of several processes, each
+          calls this, and the first alone writes the folder.
         """
         if self.prepare is None:
             yield from self.resume()
+            return
+        after_chunk = after_chunk or (lambda _: False)
+        if not first_process():
+            yield from self._fit(self.prepare(), math.inf, checkpoint_updates, after_chunk, mesh)
             return
         with locked(storage.writable_folder(self.folder)):
             if (self.folder / "config.toml").exists():
@@ -441,9 +450,7 @@ class Run:
                 _say_if_changed(before.made_with, made_with())
             for folder in (self.folder, self.folder / "checkpoint"):
                 storage.remove_unfinished(folder)
-            yield from self._fit(
-                self.prepare(), checkpoint_seconds, checkpoint_updates, after_chunk or (lambda _: False)
-            )
+            yield from self._fit(self.prepare(), checkpoint_seconds, checkpoint_updates, after_chunk, mesh)
 
     def _fit(
         self,
@@ -451,16 +458,22 @@ class Run:
         checkpoint_seconds: float,
         checkpoint_updates: int | None,
         after_chunk: Callable[[int], bool],
+        mesh: Mesh | None,
     ) -> Iterator[training.Report]:
         reported_at = time.monotonic()
         pair, learner, train, held_out = experiment
-        known = train.first().on_device()
-        source = known if isinstance(train, Rows) else train
-        found = checkpoints.load_checkpoint(self.folder, pair, learner, known)
-        metrics.drop_reports_after(self.folder, 0 if found is None else int(found.state.step))
+        writes = first_process()
+        source = spread(train, mesh, learner.batch_size)
+        source = source.on_device() if isinstance(source, Rows) else source
+        known = here(source.rows) if isinstance(source, SpreadRows) else source.first().on_device()
+        found = checkpoints.load_checkpoint(self.folder, pair, learner, known) if writes else None
         version = self.made_with["version"]
+        if writes:
+            metrics.drop_reports_after(self.folder, 0 if found is None else int(found.state.step))
         if found is not None:  # the last process may have died between its checkpoint and this
             checkpoints.save_best(self.folder, found.best, version)
+        if agreed(found is not None):
+            found = checkpoints.shared(found, pair, learner, known)
         plan = self.plan
         chunks = training.chunks(
             pair,
@@ -478,16 +491,17 @@ class Run:
         saved, saved_at, reported = -1, time.monotonic(), False
 
         def save(checkpoint: training.Checkpoint) -> None:
-            checkpoints.save_checkpoint(self.folder, checkpoint, version)
+            if writes:
+                checkpoints.save_checkpoint(self.folder, checkpoint, version)
 
         try:
             for checkpoint, report in chunks:
                 done = int(checkpoint.state.step)
-                if reached is None:  # nothing is written before it is known that training works at all
+                if reached is None and writes:  # nothing is written before it is known that training works at all
                     self.write_config()
-                if report is not None:
+                if report is not None and writes:
                     with contextlib.nullcontext() if reported else compiling("the diagnostics"):
-                        report = dataclasses.replace(report, diagnostics=learner.diagnose(report.state, known))
+                        report = dataclasses.replace(report, diagnostics=learner.diagnose(here(report.state), known))
                     reported = True
                     metrics.add_report(self.folder, report, time.monotonic() - reported_at)
                     reported_at = time.monotonic()
@@ -499,15 +513,20 @@ class Run:
                     saved, saved_at = done, time.monotonic()
                 if report is not None:
                     yield report
-                if after_chunk(done):
+                if any_process(after_chunk(done)):
                     break
+        except jax.errors.JaxRuntimeError as error:
+            if jax.process_count() == 1:
+                raise
+            raise LostError(error) from error
         except UsageError as error:  # a bad case of a stream
             if reached is None:
                 raise
             at = int(reached.state.step)
             raise UsageError(f"{error} What came before it is trained on and saved, at update {at}.") from error
         except training.DivergedError as error:
-            self.write_config()
+            if writes:
+                self.write_config()
             save(error.checkpoint)
             reached = None
             raise

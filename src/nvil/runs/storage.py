@@ -266,6 +266,12 @@ def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(leaf, order="C")
 
 
+def zeros_like(leaf: Any) -> Any:
+    """An array of zeros, or a random key of them, of the shape and type of `leaf`."""
+    shape, dtype = _stored_as(leaf)
+    return _like(np.zeros(shape, dtype), leaf)
+
+
 def _like(stored: np.ndarray, leaf: Any) -> Any:
     array = jax.device_put(stored)  # compiles nothing, where `jnp.asarray` does for every shape
     return jax.random.wrap_key_data(array) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else array
