@@ -137,7 +137,7 @@ def load_run_cases(run: Run, data: Any) -> Any:
     """The cases of a file, or cases, made what the run's own data was made."""
     if run.config is None:
         raise UsageError(f"{run.folder} was trained from Python on a pair of its own; give cases to nvil.encode.")
-    kind = "counts" if run.documents else "binary"
+    kind = "counts" if run.documents else "numbers" if run.numbers else "binary"
     return load_cases(data, run.config.choices(), visible=run.facts.visible, kind=kind, vocabulary=run.vocabulary)
 
 
