@@ -224,6 +224,17 @@ def test_sample_pictures_and_arrays(trained, capsys):
     assert capsys.readouterr().out == "some.png\nsome.npz\n"
 
 
+def test_a_page_opens_in_the_browser_if_there_is_one(trained, tmp_path, monkeypatch, capsys):
+    shown = []
+    monkeypatch.setattr("webbrowser.open", lambda address: not shown.append(address))
+    run("report", trained, "--out", tmp_path / "page.html", "--open")
+    assert shown == [(tmp_path / "page.html").as_uri()]
+    monkeypatch.setattr("webbrowser.open", lambda _: False)
+    with pytest.raises(SystemExit):
+        run("report", trained, "--out", tmp_path / "page.html", "--open")
+    assert "There is no browser" in capsys.readouterr().err
+
+
 def test_encode(trained):
     np.save("cases.npy", np.random.default_rng(0).integers(0, 2, (11, 64)))
     run("encode", trained, "--data", "cases.npy", "--out", "codes.npz")

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 import typing
+import webbrowser
 from collections.abc import Callable, Sequence
 from json import dumps as to_json
 from pathlib import Path
@@ -904,7 +905,7 @@ def search(
             print(f"{hit.distance:5}  {hit.name}")
 
 
-def report(runs: Positional[tuple[Path, ...]], out: Path | None = None) -> None:
+def report(runs: Positional[tuple[Path, ...]], out: Path | None = None, open: bool = False) -> None:
     """Write a page on a run, or on several compared, that needs nothing but a browser.
 
     Of one run: the bound, samples, what the latents mean, diagnostics, and how to make it again. Of several: their
@@ -913,6 +914,7 @@ def report(runs: Positional[tuple[Path, ...]], out: Path | None = None) -> None:
     Args:
         runs: The folders of the runs.
         out: An .html file; by default report.html in the run's folder, and comparison.html for several runs.
+        open: Show it in the browser.
 
     """
     if not runs:
@@ -925,6 +927,8 @@ def report(runs: Positional[tuple[Path, ...]], out: Path | None = None) -> None:
     default = runs[0] / "report.html" if len(runs) == 1 else Path("comparison.html")
     path = output_file(default if out is None else out, (".html",))
     print(write_report(opened[0], path) if len(opened) == 1 else write_comparison(opened, path))
+    if open and not webbrowser.open(path.resolve().as_uri()):
+        raise UsageError(f"There is no browser to show {path} in; open it by hand.")
 
 
 def reproduce(
