@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test test-slow mutants check format bench figures clean
+.PHONY: demo test test-slow mutants check format bench figures docs dist clean
 
 demo: $(READY)
 	$(BIN)/nvil train --out runs/demo
@@ -37,6 +37,21 @@ bench: $(READY)
 figures: $(READY)
 	$(BIN)/python docs/variance.py
 	$(BIN)/python docs/estimators.py
+
+docs: $(VENV)/.installed-docs  # the site; a warning is an error
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/site
+	@echo build/site/index.html
+
+dist: $(READY)  # a wheel and an sdist, each tried in a clean environment
+	rm -rf dist
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[release]'
+	$(BIN)/python -m build --outdir dist
+	.ci/smoke dist/*.whl
+	.ci/smoke dist/*.tar.gz
+
+$(VENV)/.installed-docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	touch $@
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nvil needs Python 3.11 or newer")'

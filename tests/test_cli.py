@@ -689,6 +689,37 @@ def test_the_command_itself(capsys):
     assert refused(capsys, "--versoin").startswith("nvil: Unknown option '--versoin'; choose one of: train, resume,")
 
 
+COMPLETE = """
+complete_() {
+    COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMPREPLY=()
+    "$(complete -p nvil | sed 's/.*-F \\([^ ]*\\).*/\\1/')" nvil
+    echo "${COMPREPLY[@]}"
+}
+complete_ nvil t
+complete_ nvil train --lat
+complete_ nvil sweep --gr
+complete_ nvil evaluate --estimate ''
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_commands_and_their_options(capsys):
+    with pytest.raises(SystemExit) as ended:
+        run("--print-completion", "bash")
+    assert not ended.value.code
+    Path("complete.bash").write_text(capsys.readouterr().out + COMPLETE)
+    done = subprocess.run(["bash", "complete.bash"], capture_output=True, text=True, check=True)
+    told = [sorted(line.split()) for line in done.stdout.splitlines()]
+    assert told == [
+        ["topics", "train"],
+        ["--latent-bias", "--latents"],
+        ["--grid"],
+        ["ais", "bound", "exact", "importance"],
+    ]
+    assert refused(capsys, "--print-completion", "bsah") == "nvil: Unknown shell 'bsah'; did you mean 'bash'?"
+    assert refused(capsys, "--print-completion") == "nvil: Say which shell: nvil --print-completion bash|zsh|fish"
+
+
 def python(code, *arguments, **options):
     """A new interpreter; its standard output is buffered, as a user's is."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

@@ -111,7 +111,7 @@ class Stopped(Exception):  # noqa: N818 (not an error)
 
 
 def _command(words: list[str]) -> Callable[[list[str]], None] | None:
-    """The command that the first word names; None if it asked for help or the version, which is then printed."""
+    """The command that the first word names; None if it asked for help or the like, which is then printed."""
     first = words[0] if words else "--help"
     if first in ("-h", "--help"):
         print(_help())
@@ -120,6 +120,11 @@ def _command(words: list[str]) -> Callable[[list[str]], None] | None:
         from importlib.metadata import version
 
         print(f"nvil {version('nvil')}")
+        return None
+    if first == "--print-completion":
+        from nvil.cli.completion import print_completion
+
+        print_completion(words[1:])
         return None
     if first not in COMMANDS:
         near = difflib.get_close_matches(first, COMMANDS, n=1)
@@ -140,7 +145,8 @@ def _help() -> str:
         *(f"  {name:10} {text}" for name, text in COMMANDS.items()),
         "",
         "Start with `nvil train`: it trains a small model on the digits that ship with scikit-learn.",
-        "`nvil COMMAND --help` shows the options of a command, `nvil --version` the version.",
+        "`nvil COMMAND --help` shows the options of a command, `nvil --version` the version,",
+        "`nvil --print-completion bash` what bash needs to complete them; or zsh, or fish.",
     ]
     return "\n".join(lines)
 
