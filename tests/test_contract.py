@@ -59,7 +59,7 @@ def reweighted_gradient(pair, x):
 
 @eqx.filter_jit
 def sleep_gradient(pair, x):
-    """The wake phase climbs the bound; the sleep phase E_P[log Q(h | x)], for as many dreams as cases (Eq. 12)."""
+    """The wake phase climbs the bound; the sleep phase E_P[log Q(h | x)], for as many dreams as cases (Eq. 13)."""
     every_x = jnp.asarray(pair.model.visible_support())
     latents = pair.model.support()
     probability = jnp.exp(exact.model_log_prob(pair.model, every_x, latents))

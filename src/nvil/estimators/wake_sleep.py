@@ -23,7 +23,7 @@ class WakeSleep(Estimator):
     """Both phases in one update, on a minibatch and on as many dreams.
 
         wake:   grad theta = 1/S sum_s grad log P(x, h_s),   h_s ~ Q(h | x), as in NVIL
-        sleep:  grad phi   = grad log Q(h' | x'),            (x', h') ~ P(x, h)   (Eq. 12)
+        sleep:  grad phi   = grad log Q(h' | x'),            (x', h') ~ P(x, h)   (Eq. 13)
 
     The sleep phase fits Q to the model's own samples, not to the data, so there is no one objective that both phases
     climb. The model needs `sample(key, cases)` beside the contract.
