@@ -746,8 +746,8 @@ MUTANTS = (
     Mutant(
         "a result of one sample",
         "reproduce/results.py",
-        "SAMPLES = 10",
-        "SAMPLES = 1",
+        "\nSAMPLES = 10\n",
+        "\nSAMPLES = 1\n",
         CONSTANTS,
     ),
     Mutant(

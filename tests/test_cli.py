@@ -893,7 +893,8 @@ def test_documents_from_counts_to_samples_and_codes(capsys):
     }
     np.savez("split.npz", vocab=np.array([f"w{i}" for i in range(12)]), **parts)
     settings = ("--hidden", "3", "--updates", "4", "--validation", "5", "--batch-size", "4")
-    run("train", "--data", "split.npz", "--model", "fdarn", *settings, "--out", "one")
+    run("train", "--data", "split.npz", "--model", "fdarn", "--optimiser", "sgd", *settings, "--out", "one")
+    assert tomllib.loads(Path("one/config.toml").read_text())["learning_rate"] == 3e-5  # documents were noticed first
     out, err = capsys.readouterr()
     assert "test perplexity" in out
     assert "unigram model" in out

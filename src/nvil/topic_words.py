@@ -154,8 +154,8 @@ def topics(pair: Pair, vocabulary: Sequence[str], documents: Any = None, *, word
     found = [
         Topic(
             int(k),
-            tuple(vocabulary[i] for i in grown[place][:words]),
-            tuple(vocabulary[i] for i in grown[place][::-1][:words]),
+            tuple(str(vocabulary[i]) for i in grown[place][:words]),
+            tuple(str(vocabulary[i]) for i in grown[place][::-1][:words]),
             None if nats is None else float(nats[k]),
             None if on is None else float(prevalence[k]),
             None if coherences is None else float(coherences[place]),

@@ -105,7 +105,7 @@ def train(words: list[str]) -> None:
       generate-cases | nvil train --data - --hidden 50
     """
     parsed, config = parse_choices(train, {**CLASSES, "devices": DeviceChoices}, words)
-    config = config.resolved()
+    config.resolved()  # tells mistakes first; the run resolves it by what the data turns out to be
     options = checked(parsed.run)
     spread = parsed.devices
     mesh = None
