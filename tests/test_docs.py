@@ -191,7 +191,8 @@ def test_options_named_in_passing_are_options(capsys):
     """In sentences commands are seldom whole: their flags are looked for in the help."""
     helps = {}
     for page, text in PAGES.items():
-        for command in re.findall(r"`(nvil \w[^`]*)`", re.sub(BLOCK, "", text)):
+        found = re.findall(r"`(nvil \w[^`]*)`|^ {4}(?:\w+ -n \d+ )?(nvil \w.*)$", re.sub(BLOCK, "", text), re.MULTILINE)
+        for command in map("".join, found):
             words = command.split()
             if words[1].isupper():
                 continue
@@ -212,6 +213,16 @@ def test_links_lead_to_files(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(BLOCK, "", PAGES[page])):
         if not re.match(r"[a-z]+:|#", target):
             assert ((ROOT / page).parent / target.partition("#")[0]).exists(), target
+
+
+def test_every_page_is_in_the_contents():
+    listed = {
+        (Path(page).parent / entry).as_posix()
+        for page, text in PAGES.items()
+        for tree in re.findall(r"^```{toctree}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        for entry in tree.split()
+    }
+    assert {page.removesuffix(".md") for page in PAGES} - listed == {"README", "docs/index"}
 
 
 def test_lines_of_source_are_found():

@@ -15,6 +15,7 @@ CODE = re.compile(r"(``[^`]+``|`[^`]+`)")
 
 def setup(app):
     app.connect("autodoc-process-docstring", _process)
+    app.connect("autodoc-process-signature", _short)
     return {"parallel_read_safe": True}
 
 
@@ -24,6 +25,11 @@ def _process(app, what, name, thing, options, lines):
     except (TypeError, ValueError):
         arguments = set()
     lines[:] = as_rst(lines, arguments)
+
+
+def _short(app, what, name, thing, options, signature, returned):
+    """Arrays by the name that everyone imports them by."""
+    return tuple(text and text.replace("jaxlib._jax.Array", "Array") for text in (signature, returned))
 
 
 def as_rst(lines: list[str], arguments: Set[str] = frozenset()) -> list[str]:
