@@ -697,6 +697,7 @@ complete_() {
 }
 complete_ nvil t
 complete_ nvil train --lat
+complete_ nvil train --dev
 complete_ nvil sweep --gr
 complete_ nvil evaluate --estimate ''
 """
@@ -713,6 +714,7 @@ def test_bash_completes_commands_and_their_options(capsys):
     assert told == [
         ["topics", "train"],
         ["--latent-bias", "--latents"],
+        ["--devices"],
         ["--grid"],
         ["ais", "bound", "exact", "importance"],
     ]

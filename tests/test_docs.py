@@ -16,6 +16,7 @@ import pytest
 import tyro
 
 import nvil
+import nvil.devices
 import nvil.report
 from nvil.cli import COMMANDS, commands, main, sweep
 from nvil.runs import Config, checkpoints
@@ -151,6 +152,7 @@ def reading(monkeypatch):
     monkeypatch.setattr(commands.tyro, "cli", read)
     monkeypatch.setattr(commands, "_given", lambda words: {})  # runs that the page has the reader make
     monkeypatch.setattr(Config, "load_data", stop)
+    monkeypatch.setattr(nvil.devices, "connect", stop)  # this process keeps the devices that it has
     monkeypatch.setattr(sweep, "_train_all", stop)
 
 

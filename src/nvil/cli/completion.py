@@ -25,7 +25,8 @@ def print_completion(words: list[str]) -> None:
 
 def _options(name: str) -> Any:
     """What tyro reads the options of a command from: a function, or groups of options as a dataclass."""
-    grouped = {"train": (commands.train, commands.CLASSES), "sweep": (sweep, SWEPT), "compare": (compare, COMPARED)}
+    trained = {**commands.CLASSES, "devices": commands.DeviceChoices}
+    grouped = {"train": (commands.train, trained), "sweep": (sweep, SWEPT), "compare": (compare, COMPARED)}
     if name not in grouped:
         return getattr(commands, name)
     command, groups = grouped[name]
