@@ -813,7 +813,7 @@ def test_the_library_names_arguments_and_only_the_command_line_flags():
             if isinstance(node, ast.Raise) and node.exc is not None:
                 parts = [each.value for each in ast.walk(node.exc) if isinstance(each, ast.Constant)]
                 text = "".join(part for part in parts if isinstance(part, str))
-                said += [f"{path.name}: {text}"] if re.search(r"--[a-z]", re.sub(r"nvil \w+ --\w+", "", text)) else []
+                said += [f"{path.name}: {text}"] if re.search(r"--[a-z]", re.sub(r"nvil \w+ +--\w+", "", text)) else []
     assert said == []
 
 

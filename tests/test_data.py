@@ -452,7 +452,9 @@ def test_a_folder_of_pictures_is_grey_levels():
     np.testing.assert_array_equal(rows, pictures[np.argsort(names)].reshape(12, 20))
     data = load("pictures", binarize="stochastic")
     assert (data.train.shape, data.test.shape, data.image, data.choices.white) == ((11, 20), (1, 20), (5, 4), 255)
-    with pytest.raises(UsageError, match=r'`binarize="threshold"` or `binarize="stochastic"`\.$'):
+    with pytest.raises(
+        UsageError, match='`binarize="stochastic"`, or, to model them as they are, say `values="numbers"`'
+    ):
         load("pictures")
     cases = load_cases("pictures", data.choices, visible=20, kind="binary")
     assert cases.shape == (12, 20)
