@@ -592,7 +592,7 @@ def config_of(monkeypatch):
         made = []
 
         def noted(folder, config, dataset):
-            made.append(config)
+            made.append(config.resolved())  # as the run does
             raise nvil.UsageError("enough")
 
         with monkeypatch.context() as patch:
