@@ -91,17 +91,22 @@ def ratios(result: dict[str, Any]) -> dict[str, list[float]]:
     return {"nvil": _over(ours, bare)} | {side: _over(times[side], ours) for side in peers}
 
 
-def markdown(results: Sequence[dict[str, Any]], sides: Sequence[str]) -> str:
-    """The table: medians over rounds, with their range."""
+def head(sides: Sequence[str]) -> str:
+    """The head of the table."""
     peers = [side for side in sides if side not in ("products", "optimiser", "nvil")]
-    head = ["model", "batch", "optimiser", "nvil", "nvil / bare", *(f"{side} / nvil" for side in peers)]
-    lines = [head, ["---"] * 3 + ["---:"] * (len(head) - 3)]
-    for result in results:
-        by_round = ratios(result)
-        ours = f"{statistics.median(result['microseconds']['nvil']):.0f} us"
-        cells = [_spread(by_round[side], 2 if side == "nvil" else 1) for side in ("nvil", *peers)]
-        lines.append([result["model"], str(result["batch"]), result["optimiser"], ours, *cells])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    names = ["model", "batch", "optimiser", "nvil", "nvil / bare", *(f"{side} / nvil" for side in peers)]
+    return _line(names) + "\n" + _line(["---"] * 3 + ["---:"] * (len(names) - 3))
+
+
+def row(result: dict[str, Any]) -> str:
+    """A row of the table: medians over rounds, with their range."""
+    ours = f"{statistics.median(result['microseconds']['nvil']):.0f} us"
+    cells = [_spread(values, 2 if side == "nvil" else 1) for side, values in ratios(result).items()]
+    return _line([result["model"], str(result["batch"]), result["optimiser"], ours, *cells])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def _over(numerator: Sequence[float], denominator: Sequence[float]) -> list[float]:

@@ -84,7 +84,7 @@ def prepare(case: Case, data: Any) -> Callable[[int], float]:
                 own = latent(f"q{i}", affine(f"q{i}", value, size), model_of.inference)
                 value = numpyro.sample(f"h{i}", own).astype(jnp.float32)
 
-    rate, inference_rate = case.rates
+    rate, inference_rate = (rate / 10 for rate in case.rates)  # at ours it may diverge, as Pyro does
     build = {"sgd": optax.sgd, "adam": optax.adam}[case.optimiser]
     optimiser = optax.multi_transform(
         {"p": build(rate), "q": build(inference_rate)}, lambda params: {name: name[0] for name in params}

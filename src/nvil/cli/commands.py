@@ -737,11 +737,12 @@ def bench(
         if side not in sides:
             print(f"{side} is not installed and left out.", file=sys.stderr)
     results = []
+    print(measure.head(sides))
     cases = [Case(name, batch, rule) for name in models for batch in batch_size for rule in optimiser]
     for i, case in enumerate(cases, start=1):
         print(f"{i} of {len(cases)}: {case.name}, batch {case.batch}, {case.optimiser}", file=sys.stderr)
         results.append(measure.measure_apart(case, sides, rounds))
-    print(measure.markdown(results, sides))
+        print(measure.row(results[-1]), flush=True)  # a later failure loses nothing
     if out is not None:
         save_text(out, to_json({"made_with": made_with(), "results": results}, indent=1) + "\n")
 
