@@ -136,7 +136,8 @@ def document_lengths(counts: Rows) -> tuple[int, ...]:
     words = counts.row_sums()
     if not np.any(words > 0):
         raise UsageError("The first documents are all empty, so there are no lengths to learn from.")
-    return tuple(np.quantile(words[words > 0], np.linspace(0.005, 0.995, 100)).round().astype(int).tolist())
+    quantiles = np.quantile(words[words > 0], np.linspace(0.005, 0.995, 100))
+    return tuple(np.maximum(1, quantiles.round()).astype(int).tolist())  # weights of words may add up to less than one
 
 
 def chain(pair: Pair) -> str:

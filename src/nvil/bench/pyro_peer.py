@@ -5,7 +5,6 @@ learning signals leave out what a latent cannot influence, by the graph: the pap
 """
 
 # pyright: reportMissingImports=false
-import itertools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -16,9 +15,9 @@ import torch
 from pyro.infer import SVI, TraceGraph_ELBO
 from torch import nn
 
-from nvil.bench.cases import Case, Model, dense
-from nvil.bench.products import BASELINE_UNITS
-from nvil.bench.torch_peer import DECAY, linear, log_bernoulli
+from nvil.bench import torch_peer
+from nvil.bench.cases import Case, dense
+from nvil.bench.torch_peer import DECAY, log_bernoulli
 
 
 class AutoregressiveBernoulli(dist.TorchDistribution):
@@ -42,30 +41,8 @@ class AutoregressiveBernoulli(dist.TorchDistribution):
         return log_bernoulli(value, self.logits + value @ self.within)
 
 
-class Network(nn.Module):
-    """The model and the guide."""
-
-    def __init__(self, model: Model, mean: torch.Tensor):
-        super().__init__()
-        sizes = (model.visible, *model.hidden)
-        steps = list(itertools.pairwise(sizes))
-        self.documents, self.center = model.documents, mean
-        self.down = nn.ModuleList([linear(above, below) for below, above in steps])
-        self.prior = nn.Parameter(torch.zeros(sizes[-1]))
-        self.up = nn.ModuleList([linear(below, above) for below, above in steps])
-        self.within_p = self._within(model.hidden, model.prior)
-        self.within_q = self._within(model.hidden, model.inference)
-        self.baselines = nn.ModuleList(
-            [nn.Sequential(linear(below, BASELINE_UNITS), nn.Tanh(), linear(BASELINE_UNITS, 1)) for below, _ in steps]
-        )
-        with torch.no_grad():
-            rate = mean.clamp(1e-2, 1 - 1e-2)
-            self.down[0].bias.copy_(mean.clamp(min=1e-4).log() if self.documents else torch.logit(rate))
-
-    @staticmethod
-    def _within(hidden: tuple[int, ...], kind: str) -> nn.ParameterList:
-        there = kind == "autoregressive"
-        return nn.ParameterList([nn.Parameter(torch.zeros(size, size)) for size in hidden] if there else [])
+class Network(torch_peer.Network):
+    """The same weights, as a model and a guide."""
 
     @staticmethod
     def _latent(logits: torch.Tensor, within: nn.ParameterList, layer: int) -> Any:

@@ -27,8 +27,10 @@ def linear(inputs: int, outputs: int) -> nn.Linear:
     return layer
 
 
-def within(units: int, *, there: bool) -> nn.Parameter | None:
-    return nn.Parameter(torch.zeros(units, units)) if there else None
+def within(hidden: tuple[int, ...], kind: str) -> nn.ParameterList:
+    """Connections within layers, where they are autoregressive."""
+    sizes = hidden if kind == "autoregressive" else ()
+    return nn.ParameterList([nn.Parameter(torch.zeros(size, size)) for size in sizes])
 
 
 def log_bernoulli(value: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
@@ -46,9 +48,8 @@ class Network(nn.Module):
         self.down = nn.ModuleList([linear(above, below) for below, above in steps])
         self.prior = nn.Parameter(torch.zeros(sizes[-1]))
         self.up = nn.ModuleList([linear(below, above) for below, above in steps])
-        auto_p, auto_q = model.prior == "autoregressive", model.inference == "autoregressive"
-        self.within_p = nn.ParameterList([within(size, there=auto_p) for size in model.hidden] if auto_p else [])
-        self.within_q = nn.ParameterList([within(size, there=auto_q) for size in model.hidden] if auto_q else [])
+        self.within_p = within(model.hidden, model.prior)
+        self.within_q = within(model.hidden, model.inference)
         self.baselines = nn.ModuleList(
             [nn.Sequential(linear(below, BASELINE_UNITS), nn.Tanh(), linear(BASELINE_UNITS, 1)) for below, _ in steps]
         )

@@ -13,7 +13,7 @@ from nvil.domains import Domain
 from nvil.errors import UsageError, choose
 from nvil.evaluation import perplexities
 from nvil.layers import Multinomial
-from nvil.models import LATENT_BIAS
+from nvil.models import LATENT_BIAS, document_lengths
 from nvil.rows import DenseRows, Rows
 from nvil.runs.config import Config
 from nvil.sklearn.base import BeliefNetworkEstimator
@@ -114,11 +114,9 @@ class DocumentModel(BeliefNetworkEstimator):
 
     def _build(self, config: Config, rows: Rows) -> Pair:
         choose("document model", config.model, ("sbn", "fdarn"))
-        words = rows.row_sums()
-        if not np.any(words > 0):
+        if not np.any(rows.row_sums() > 0):
             raise UsageError("Every document is empty: there are no words to learn from.")
-        quantiles = np.quantile(words[words > 0], np.linspace(0.005, 0.995, 100))
-        self._lengths = tuple(np.maximum(1, quantiles.round()).astype(int).tolist())
+        self._lengths = document_lengths(rows)
         return self._trainable(config.build_pair(rows.shape[1], rows.mean(), self._lengths))
 
     def _trainable(self, pair: Pair) -> Pair:
