@@ -1,7 +1,7 @@
 """The cells of the paper's tables and the curves of its figure, each a config: a table's TOML file, merged.
 
 A cell is what all cells of its table share, a recipe, the choices of its row and of its column, in this order; a recipe
-may have choices for one estimator, and a column for one recipe.
+may be like another, and have choices for one estimator, and a column for one recipe.
 """
 
 import dataclasses
@@ -74,9 +74,12 @@ def description(table: str) -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / f"{table}.toml").read_text(encoding="utf-8"))
 
 
-def recipes(table: str) -> dict[str, Any]:
+def recipes(table: str) -> dict[str, dict[str, Any]]:
+    """The recipes of a table, by name."""
     found = description(table)["recipes"]
-    return recipes(found) if isinstance(found, str) else found
+    if isinstance(found, str):
+        return recipes(found)
+    return {name: {**found.get(recipe.get("like"), {}), **recipe} for name, recipe in found.items()}
 
 
 @cache
@@ -112,8 +115,8 @@ def _cell(table: str, row: dict[str, Any], column: str, recipe: str) -> Cell:
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    """Without its tables."""
-    return {name: value for name, value in values.items() if not isinstance(value, dict)}
+    """Its choices for every cell."""
+    return {name: value for name, value in values.items() if not isinstance(value, dict) and name != "like"}
 
 
 def find(table: str, row: str, recipe: str) -> Cell:
