@@ -119,9 +119,10 @@ def _times(found: dict[Any, Any]) -> str:
     lines = [
         "\n## Time to the paper's figure\n",
         "Wall time on one core, compilation and validation included, until the *validation* bound passes the paper's "
-        "figure for the test set. `quick` is `best` on a quarter of its schedule.\n",
-        "| Cell | recipe | paper | time to pass it | whole run | updates |",
-        "|---|---|---:|---:|---:|---:|",
+        "figure for the test set; where the validation cases are the harder ones, it may never, though the test bound "
+        "does. `quick` is `best` on a quarter of its schedule.\n",
+        "| Cell | recipe | paper | test | best validation | time to pass | whole run | updates |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for (table, row, recipe), result in found.items():
         if recipe not in ("quick", "best") or table not in ("table1", "table2"):
@@ -129,9 +130,8 @@ def _times(found: dict[Any, Any]) -> str:
         seconds = seconds_to_pass(result)
         passed = "not passed" if seconds is None else f"{seconds / 60:.1f} min"
         whole = result["curve"]["seconds"][-1] / 60
-        lines.append(
-            f"| {row} | {recipe} | {_shown(result['paper'])} | {passed} | {whole:.0f} min | {result['updates']:,} |"
-        )
+        figures = " | ".join(map(_shown, (result["paper"], result["figure"], -_best(result))))
+        lines.append(f"| {row} | {recipe} | {figures} | {passed} | {whole:.0f} min | {result['updates']:,} |")
     return "\n".join(lines) if len(lines) > 4 else ""
 
 
