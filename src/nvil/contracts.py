@@ -83,9 +83,14 @@ def check_pair(pair: Pair, x: Any) -> None:
             )
 
 
+@eqx.filter_jit  # so that the same networks are traced once in a process
+def _call(network: Any, method: str, *arguments: Any) -> Any:
+    return getattr(network, method)(*arguments)
+
+
 def _shapes_of(network: Any, method: str, *arguments: Any) -> Any:
     try:
-        return eqx.filter_eval_shape(getattr(network, method), *arguments)
+        return eqx.filter_eval_shape(_call, network, method, *arguments)
     except (TypeError, ValueError) as error:
         shapes = ", ".join(str(leaf.shape) for leaf in jax.tree.leaves(arguments) if leaf.shape)
         reason = " ".join(str(error).split("\n")[0].split()).rstrip(".")

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from nvil.compiling import compiling
-from nvil.contracts import Constant, Info, Pair, SignalInfo, TrainState, Unset
+from nvil.contracts import Constant, Info, Pair, Parameters, SignalInfo, TrainState, Unset
 from nvil.devices import agreed, first_process, here
 from nvil.errors import TrainingError, UsageError
 from nvil.evaluation import Evaluation
@@ -109,9 +109,14 @@ class Chunk(NamedTuple):
     finite: Bool[Array, ""]
 
 
+@eqx.filter_jit  # traced once, for the shapes of a tally and for the loop, into which XLA inlines it
+def _step(learner: Learner, state: TrainState, rows: Rows) -> tuple[TrainState, Info, Parameters]:
+    return learner.step(state, rows)
+
+
 def empty_tally(learner: Learner, state: TrainState, rows: Rows) -> Tally:
     """The tally after a report."""
-    info = eqx.filter_eval_shape(lambda: learner.step(state, rows)[1])
+    info = eqx.filter_eval_shape(lambda: _step(learner, state, rows)[1])
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info)
     return Tally(zeros, jnp.asarray(0, jnp.int32))
 
@@ -140,7 +145,7 @@ def _train_chunk(
 
     def body(carry):
         arrays, total, norms, done = carry
-        state, info, gradients = learner.step(eqx.combine(arrays, static), rows)
+        state, info, gradients = _step(learner, eqx.combine(arrays, static), rows)
         # The norms cost a pass over all parameters: taken once a chunk.
         norms = jax.lax.cond(done == updates - 1, gradient_norms, lambda _: norms, gradients)
         total = jax.tree.map(jnp.add, total, info)
