@@ -170,7 +170,8 @@ def test_a_page_stands_alone(pages, kind):
     outline = Outline(pages[kind])
     assert outline.open == []
     tags = {tag for tag, _ in outline.tags}
-    assert not tags & {"script", "link", "iframe", "object", "b"}
+    assert not tags & {"link", "iframe", "object", "b"}
+    assert [tag for tag, _ in outline.tags].count("script") == (kind == "comparison")  # only tables of runs sort
     assert {"h1", "svg", "figcaption"} <= tags
     identifiers = [values["id"] for _, values in outline.tags if "id" in values]
     for tag, values in outline.tags:
@@ -200,7 +201,7 @@ def test_the_numbers_on_the_page(trained, pages, capsys):
     assert f"at update {best['updates']:,}" in text
     shown = f"{page.number(best['validation_bound'])} ±\N{NO-BREAK SPACE}{page.number(best['validation_se'])}"
     assert shown in text
-    assert text.count("data:image/png") == 3  # samples, reconstructions, weights
+    assert text.count("data:image/png") == 5  # samples, reconstructions, weights, walks, neighbours
 
 
 def test_the_command_makes_the_same_config(trained, pages, monkeypatch):
@@ -316,7 +317,12 @@ def test_figures_draw_on_given_axes(trained):
         axes = Figure().subplots()
         draw(summary, axes)
         assert axes.lines
-    for draw in (figures.samples, figures.reconstructions, figures.weights):
+    for draw in (figures.speed, figures.code_map):
+        axes = Figure().subplots()
+        draw(summary, axes)
+        assert axes.lines
+    assert [text.get_text().strip() for text in axes.get_legend().get_texts()] == list("0123456789")
+    for draw in (figures.samples, figures.reconstructions, figures.weights, figures.walks, figures.neighbours):
         axes = Figure().subplots()
         draw(summary, axes)
         assert axes.images
@@ -369,12 +375,16 @@ for (const [name, text] of Object.entries(pages)) for (const width of widths) {
   frame.style.width = width + "px";
   frame.onload = () => {
     const page = frame.contentDocument, root = page.documentElement;
+    const sort = name => {
+      [...page.querySelectorAll("table.sortable button")].find(each => each.textContent == name).click();
+      return [...page.querySelectorAll("table.sortable tbody tr")].map(row => row.cells[0].textContent);
+    };
     const wide = [...page.querySelectorAll("figure, pre, .cards > div, .scroll")];
     results.push({name, width, right: root.scrollWidth,
       inside: wide.every(box => box.getBoundingClientRect().right <= width),
       pictures: [...page.images].map(image => image.naturalWidth),
       figures: [...page.querySelectorAll("svg")].map(svg => svg.getBoundingClientRect().height).filter(Boolean),
-      scripts: page.scripts.length});
+      orders: page.scripts.length ? ["Updates", "Updates", "Run"].map(sort) : []});
     if (results.length == widths.length * Object.keys(pages).length) {
       const output = document.createElement("pre");
       output.textContent = JSON.stringify(results);
@@ -407,8 +417,11 @@ def test_in_a_browser_on_a_phone_and_on_a_desk(pages, tmp_path):
     for each in results:
         assert each["right"] <= each["width"], each  # nothing to scroll sideways
         assert each["inside"], each
-        assert each["scripts"] == 0
         assert all(each["pictures"]), each
         assert all(height > 100 for height in each["figures"])
         assert each["figures"], each
-    assert sum(len(each["pictures"]) for each in results if each["name"] == "image") == 6
+    assert sum(len(each["pictures"]) for each in results if each["name"] == "image") == 10
+    most, fewest, by_name = next(each["orders"] for each in results if each["name"] == "comparison")
+    assert (most[0], fewest[0]) == ("words", "survey")  # with 300 updates and with 20
+    assert sorted(most) == sorted(fewest) == sorted(by_name)
+    assert by_name.index("conditional") < by_name.index("numbers") < by_name.index("words")
