@@ -16,6 +16,7 @@ import pytest
 import scipy.sparse
 from matplotlib.figure import Figure
 
+import nvil
 from nvil import UsageError
 from nvil.cli import main
 from nvil.data import Choices, Dataset
@@ -133,6 +134,8 @@ def pages(trained, tmp_path_factory):
     runs = [trained]
     for name, (config, dataset, lines) in kinds.items():
         run = make(folder / name, config, dataset, lines)
+        odd = '{"updates": 20, "seconds": "<b>", "updates_per_second": 1e400}\n{"updates": 40, "seconds": 1}\n'
+        (run.folder / "timing.jsonl").write_text(odd)
         write_report(run, folder / "page.html", dataset=dataset)
         found["hostile" if "script" in name else name] = (folder / "page.html").read_text()
         runs.append(run)
@@ -246,6 +249,12 @@ def test_what_a_run_does_not_have_is_left_out(pages):
     assert "of independent Gaussians fitted to the training cases" in pages["numbers"]
     assert "Each row is a sample, each cell a variable." in pages["numbers"]
     assert "x 9 given 2 &lt;- h1 4x3" in pages["conditional"]
+    assert "All but the right one are given the context of the left one." in pages["conditional"]
+    assert "Nearest by code" not in pages["numbers"]
+    assert "Training speed" not in pages["numbers"]  # its times are not to be believed
+    assert "Training speed" in pages["image"]
+    assert "60% of the way" in pages["words"]
+    assert "The second nearest" in pages["words"]
     assert "Norms of the gradients" not in pages["words"]
     assert "Test perplexity" in pages["words"]
     assert "&lt;img src=x onerror=alert(1)&gt;" in pages["words"]
@@ -300,6 +309,7 @@ def test_a_run_on_a_stream_has_a_page(tmp_path):
     stream = dataclasses.replace(run, config=dataclasses.replace(run.config, data="-", updates=None))
     text = write_report(stream).read_text()
     assert "was trained on a stream, which is gone" in text
+    assert "The codes of test cases" not in text
     assert "<dd>20</dd>" in text
     assert "Samples" in text
 
@@ -326,6 +336,28 @@ def test_figures_draw_on_given_axes(trained):
         axes = Figure().subplots()
         draw(summary, axes)
         assert axes.images
+
+
+def test_neighbours_are_those_of_a_search(trained):
+    summary = Summary(trained)
+    found = summary.neighbours
+    index = nvil.Index.build(trained, summary.dataset.train)
+    hits = index.search(trained, summary.cases[:10], 9)
+    assert found.distances[:10].tolist() == [[hit.distance for hit in each] for each in hits]
+    again = index.search(trained, found.cases[0], 1)  # those that are shown are at these distances
+    code = index.codes[[each[0].row for each in again]] ^ np.packbits(summary.codes[:1] > index.thresholds, axis=1)
+    assert np.bitwise_count(code).sum(axis=1).tolist() == found.distances[0].tolist()
+    labels, own = np.array(summary.dataset.labels["train"]), np.array(summary.labels)
+    assert found.same_class[1] == pytest.approx(np.mean([np.mean(labels == label) for label in own]))
+    assert found.same_class[0] > found.same_class[1]
+
+
+def test_classes_are_given_one_for_each_test_case(trained):
+    with pytest.raises(UsageError, match="There are 2 `labels` for 297 test cases"):
+        Summary(trained, labels=["a", "b"]).labels  # noqa: B018
+    summary = Summary(trained, labels=[i < 100 for i in range(297)])
+    assert figures.shown_classes(summary) == ["False", "True"]
+    assert [label == "True" for label in summary.labels] == (summary._order < 100).tolist()
 
 
 def test_figures_refuse_what_is_not_there(tmp_path):

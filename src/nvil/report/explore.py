@@ -54,7 +54,7 @@ def _document_walk(summary: Summary) -> Part | None:
 
 
 def _how(summary: Summary) -> str:
-    level = "mean" if summary.gaussian else "probability of being on"
+    level = "mean" if summary.gaussian else "probability of being on"  # of h1, which P(x | h) sees
     return f"each latent goes in equal steps from its {level} in the one to that in the other"
 
 
@@ -102,8 +102,9 @@ def code_map(summary: Summary) -> Part | None:
         return None
     image, classes = summary.run.facts.image, figures.shown_classes(summary)
     caption = (
-        f"{len(summary.code_map)} test cases, those with like codes near each other (t-SNE of the probabilities that Q "
-        "gives the latents of h1; what is near counts, not where it is, nor how wide a gap is)."
+        f"{len(summary.code_map)} test cases, those with like codes near each other (t-SNE of the "
+        f"{'means' if summary.gaussian else 'probabilities'} that Q gives the latents of h1; what is near counts, not "
+        "where it is, nor how wide a gap is)."
     )
     if image is not None and not classes:
         canvas = scattered(summary.cases, image, summary.code_map)

@@ -160,7 +160,7 @@ def report_page(summary: Summary) -> str:
         sections=[
             ("Training", [_description(summary), *_curve(summary)]),
             ("What it learned", [titled(part, title) for part, title in learned if part]),
-            ("Between and around cases", [titled(part, title) for part, title in around if part]),
+            ("The codes of test cases", [titled(part, title) for part, title in around if part]),
             ("Diagnostics", _diagnostics(summary)),
             ("How to make it again", [_command(summary), _versions([summary])]),
         ],

@@ -308,15 +308,18 @@ class Summary:
 
     @cached_property
     def codes(self) -> Float[np.ndarray, "cases units"] | None:
-        """Q's probability that each unit of the first layer is on, of `cases`; what `nvil search` makes bits of."""
+        """Q's probability that each unit of the first layer is on (its mean, if Gaussian), for each of `cases`."""
         if self.pair is None or self.cases is None or not has_known_layers(self.pair):
             return None
         return np.asarray(probabilities(self.run, self.pair, self.cases, 1), float)
 
     @cached_property
     def neighbours(self) -> Neighbours | None:
-        """The training cases nearest to `cases` by Hamming distance, their bits cut at their medians as in `Index`."""
-        if self.codes is None or self.dataset is None or self.pair is None or self.cases is None:
+        """The training cases nearest to `cases` by Hamming distance, their bits cut at their medians as in `Index`.
+
+        None for Gaussian latents, whose codes are no bits.
+        """
+        if self.codes is None or self.dataset is None or self.pair is None or self.gaussian:
             return None
         train = as_rows(self.dataset.train)
         order = np.random.default_rng(0).permutation(train.shape[0])[:SEARCHED]
@@ -346,7 +349,7 @@ class Summary:
         from sklearn.manifold import TSNE  # here, as it takes a second
 
         perplexity = min(30.0, (len(codes) - 1) / 3)
-        return TSNE(init="pca", perplexity=perplexity, max_iter=500, random_state=0).fit_transform(codes)
+        return TSNE(init="pca", perplexity=perplexity, max_iter=350, random_state=0).fit_transform(codes)
 
     @cached_property
     def unit_kl(self) -> tuple[Float[np.ndarray, " units"], ...] | None:
