@@ -64,24 +64,27 @@ def neighbours(summary: Summary) -> Part | None:
     if found is None or summary.cases is None or not (summary.run.documents or image):
         return None
     _, count, _ = found.cases.shape
-    measured = (
-        f"Of {found.searched:,} training cases those are shown whose codes differ in the fewest of {found.bits} bits, "
-        f"the nearest first, which differs in {found.distances[:, 0].mean():.1f} on average; any two cases differ in "
-        f"{found.usual:.1f}. A bit is on where its latent is likelier on than in half of the training cases."
+    documents = summary.run.documents
+    kind = "documents" if documents else "cases"
+    caption = (
+        f"{'Beside each test document' if documents else 'Left is a test case, and beside it'} are those of "
+        f"{found.searched:,} training {kind} whose codes of {found.bits} bits differ from its own in the fewest: the "
+        f"nearest in {found.distances[:, 0].mean():.1f} bits on average, any two {kind} in {found.usual:.1f}. A bit is "
+        f"on where its latent is likelier on than in half of the training {kind}."
     )
     if found.same_class is not None:
         share, chance = found.same_class
-        measured += f" Of the {count} nearest, {share:.0%} are of the test case's class; by chance, {chance:.0%}."
-    if summary.run.documents:
+        caption += f" Of the {count} nearest, {share:.0%} are of the same class; by chance, {chance:.0%} would be."
+    if documents:
         header = ["Words of a test document", "The nearest training document", "The second nearest"]
         rows = [_near_documents(summary, i) for i in range(min(SHOWN_DOCUMENTS, len(found.cases)))]
-        return Part(table(header[: len(rows[0])], rows), measured, wide=True)
+        return Part(table(header[: len(rows[0])], rows), caption, wide=True)
     shown = figures.neighbour_pictures(summary)
     assert shown is not None
     assert image is not None
     alt = f"{len(shown)} test cases, each beside the {count} training cases nearest to it."
     body = picture(shown.reshape(-1, shown.shape[-1]), image, alt, columns=1 + count, apart=(1,))
-    return Part(body, f"Left is a test case, and beside it are the training cases nearest to it. {measured}")
+    return Part(body, caption)
 
 
 def _near_documents(summary: Summary, place: int) -> list[str]:
