@@ -360,6 +360,19 @@ def test_classes_are_given_one_for_each_test_case(trained):
     assert [label == "True" for label in summary.labels] == (summary._order < 100).tolist()
 
 
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["rate=0.001,hidden=20,seed=0", "rate=0.003,hidden=20-10,seed=0"], ["0.001,hidden=20", "0.003,hidden=20-10"]),
+        (["a-long-name-of-a-run/nvil/1", "a-long-name-of-a-run/vimco/1"], ["nvil", "vimco"]),
+        (["runs/a", "runs/b"], ["runs/a", "runs/b"]),
+        (["the-very-same-name/of-runs"] * 2, ["of-runs"] * 2),
+    ],
+)
+def test_long_names_are_told_apart(names, shown):
+    assert figures.told_apart(names) == shown
+
+
 def test_figures_refuse_what_is_not_there(tmp_path):
     run = make(tmp_path / "run", Config(hidden=(2,), validation=2), bits(5), [])
     with pytest.raises(UsageError, match="no report"):

@@ -15,6 +15,7 @@ is then worked out once.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -54,7 +55,8 @@ def curve(runs: Sequence[Run | Summary], axes: Axes, name: str | None = None) ->
         label = "bound (nats per case)"
     else:
         name = name or ("validation_bound" if validated else "bound")
-        lines = [(each.updates, each.series(name), each.name) for each in summary]
+        ends = told_apart([each.name for each in summary])
+        lines = [(each.updates, each.series(name), end) for each, end in zip(summary, ends, strict=True)]
         label = f"{'validation bound' if name == 'validation_bound' else 'bound of minibatches'} (nats per case)"
     if len(summary) == 1 and name != "bound":
         _error_band(axes, summary[0])  # first, as the names of the lines stand where the limits put them
@@ -400,6 +402,17 @@ def _label_ends(axes: Axes, ends: list[tuple[float, str, Any]]) -> None:
             annotation_clip=False,
             parse_math=False,
         )
+
+
+def told_apart(names: Sequence[str]) -> list[str]:
+    """Names of which some are too long for a figure without what all begin and end with, such as those of a sweep."""
+    if all(_shortened(name) == name for name in names):
+        return list(names)
+    parts = [re.split(r"(?<=[=,/])", name) for name in names]
+    for end, rest in ((0, slice(1, None)), (-1, slice(None, -1))):
+        while min(map(len, parts)) > 1 and len({each[end] for each in parts}) == 1:
+            parts = [each[rest] for each in parts]
+    return ["".join(each).rstrip("=,/") for each in parts]
 
 
 def _shortened(name: str, length: int = 18) -> str:
