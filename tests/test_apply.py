@@ -1,4 +1,4 @@
-"""Samples, codes and reconstructions of a trained pair."""
+"""Samples, codes and reconstructions of a trained pair, and walks between cases."""
 
 import jax
 import jax.numpy as jnp
@@ -60,6 +60,26 @@ def test_samples_have_their_latents_and_means():
     assert nvil.sample(pair, 2, means=False).mean is None
 
 
+def test_a_walk_goes_straight_between_the_logits_of_its_ends():
+    pair = pair_of(nvil.sbn, "factorial")
+    other = 1 - CASE
+    x, z = np.concatenate([CASE, other]), np.concatenate([other, CASE])
+    there, back = nvil.walk(pair, x, z, steps=5)
+    np.testing.assert_allclose(back, there[::-1], atol=1e-6)
+    h = tuple(map(jnp.asarray, nvil.encode(pair, CASE)))
+    np.testing.assert_allclose(there[0], pair.model.mean(h)[0], atol=1e-6)
+    logits = np.log(there) - np.log1p(-there)
+    np.testing.assert_allclose(np.diff(logits, axis=0), np.tile((logits[-1] - logits[0]) / 4, (4, 1)), atol=1e-4)
+    assert np.abs(logits[-1] - logits[0]).max() > 0.1
+
+
+def test_a_walk_keeps_the_context_that_it_starts_from():
+    pair = randomised(nvil.sbn(4, (3,), mean=np.full(4, 0.4), given=2), 0)
+    walked = nvil.walk(pair, CASE, 1 - CASE, steps=3)
+    np.testing.assert_array_equal(walked[0, :, :2], np.tile(CASE[0, :2], (3, 1)))
+    assert np.abs(walked[0, 0] - walked[0, -1]).max() > 0.01
+
+
 class Bare:
     """Only what training needs."""
 
@@ -73,6 +93,8 @@ class Bare:
         (lambda pair: nvil.sample(pair, 0), "`count` must be at least 1, got 0"),
         (lambda pair: nvil.encode(pair, CASE, samples=0), "`samples` must be at least 1, got 0"),
         (lambda pair: nvil.encode(pair, CASE[:0]), "no cases"),
+        (lambda pair: nvil.walk(pair, CASE, CASE, steps=1), "`steps` must be at least 2, got 1"),
+        (lambda pair: nvil.walk(pair, CASE, CASE[[0, 0]]), r"must have the same shape, got \(1, 4\) and \(2, 4\)"),
         (lambda _: nvil.sample(nvil.Pair(Bare(), Bare()), 3), r"Bare has no sample\(\)"),
         (lambda _: nvil.encode(nvil.Pair(Bare(), Bare()), CASE), r"Bare has no mean\(\)"),
     ],

@@ -16,7 +16,7 @@ import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from sklearn.datasets import dump_svmlight_file
+from sklearn.datasets import dump_svmlight_file, load_digits
 
 import nvil
 from nvil import UsageError
@@ -412,6 +412,7 @@ def test_folders_archives_and_lines_of_text(tmp_path):
         np.testing.assert_array_equal(dense(data.train), [[1, 2, 1, 1, 3], [0, 2, 0, 0, 0]])
         np.testing.assert_array_equal(dense(data.test), [[1, 0, 0, 0, 0], [0, 0, 0, 0, 0]])
         assert "1 documents with bytes that are not UTF-8" in data.note
+        assert data.labels == {"train": ("a", "b"), "test": ("a", "b")}
     assert load("corpus", words=2, stop_words="none").vocabulary == ("dog", "the")
     default = load("corpus")
     assert default.vocabulary == ("cat", "dog", "ran", "saw")
@@ -520,11 +521,35 @@ def test_a_folder_of_idx_files_is_pictures_with_their_test_set():
     data = load("raw", binarize="threshold")
     assert (data.train.shape, data.test.shape, data.image) == ((15, 20), (5, 20), (5, 4))
     np.testing.assert_array_equal(data.test, pictures[15:].reshape(5, 20) >= data.choices.threshold)
+    assert data.labels == {"train": tuple(map(str, range(15))), "test": tuple("01234")}
     write_idx("raw/more-images-idx3-ubyte", pictures)
     with pytest.raises(
         UsageError, match=r"raw must hold the idx file of one set .* it holds more-images-idx3-ubyte, t10k"
     ):
         load("raw", binarize="threshold")
+
+
+def test_labels_stay_with_their_cases_and_no_file_is_refused_for_them():
+    whole = (np.arange(30)[:, None] >> np.arange(5) & 1).astype(np.uint8)  # a case is the number of its row
+    for i, case in enumerate(whole):
+        Path(f"pictures/class{i % 3}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(255 * case[None]).save(f"pictures/class{i % 3}/{i}.png")
+    data = load("pictures", binarize="threshold")
+    for split in ("train", "test"):
+        numbers = getattr(data, split) @ (1 << np.arange(5))
+        assert data.labels[split] == tuple(f"class{number % 3}" for number in numbers)
+    digits, (ink, target) = load("digits"), load_digits(return_X_y=True)
+    known = {case.tobytes(): set() for case in (ink >= 8)}
+    for case, digit in zip(ink >= 8, target, strict=True):
+        known[case.tobytes()].add(str(digit))
+    assert all(label in known[case.tobytes()] for case, label in zip(digits.test, digits.labels["test"], strict=True))
+    parts = {"train": whole[:20], "test": whole[20:]}
+    places = {"train_labels": np.arange(20) % 2, "test_labels": np.arange(10) % 2}
+    np.savez("a.npz", **parts, **places, groups=np.array(["odd", "even"]))
+    assert load("a.npz").labels["test"][:3] == ("odd", "even", "odd")
+    for wrong in (np.arange(3), np.array([None] * 10), np.full(10, 7)):  # too few, objects, no such group
+        np.savez("a.npz", **parts, **places | {"test_labels": wrong}, groups=np.array(["odd", "even"]))
+        assert load("a.npz").labels is None
 
 
 @needs_shared

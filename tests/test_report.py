@@ -16,6 +16,7 @@ import pytest
 import scipy.sparse
 from matplotlib.figure import Figure
 
+import nvil
 from nvil import UsageError
 from nvil.cli import main
 from nvil.data import Choices, Dataset
@@ -133,6 +134,8 @@ def pages(trained, tmp_path_factory):
     runs = [trained]
     for name, (config, dataset, lines) in kinds.items():
         run = make(folder / name, config, dataset, lines)
+        odd = '{"updates": 20, "seconds": "<b>", "updates_per_second": 1e400}\n{"updates": 40, "seconds": 1}\n'
+        (run.folder / "timing.jsonl").write_text(odd)
         write_report(run, folder / "page.html", dataset=dataset)
         found["hostile" if "script" in name else name] = (folder / "page.html").read_text()
         runs.append(run)
@@ -170,7 +173,8 @@ def test_a_page_stands_alone(pages, kind):
     outline = Outline(pages[kind])
     assert outline.open == []
     tags = {tag for tag, _ in outline.tags}
-    assert not tags & {"script", "link", "iframe", "object", "b"}
+    assert not tags & {"link", "iframe", "object", "b"}
+    assert [tag for tag, _ in outline.tags].count("script") == (kind == "comparison")  # only tables of runs sort
     assert {"h1", "svg", "figcaption"} <= tags
     identifiers = [values["id"] for _, values in outline.tags if "id" in values]
     for tag, values in outline.tags:
@@ -200,7 +204,7 @@ def test_the_numbers_on_the_page(trained, pages, capsys):
     assert f"at update {best['updates']:,}" in text
     shown = f"{page.number(best['validation_bound'])} ±\N{NO-BREAK SPACE}{page.number(best['validation_se'])}"
     assert shown in text
-    assert text.count("data:image/png") == 3  # samples, reconstructions, weights
+    assert text.count("data:image/png") == 5  # samples, reconstructions, weights, walks, neighbours
 
 
 def test_the_command_makes_the_same_config(trained, pages, monkeypatch):
@@ -245,6 +249,12 @@ def test_what_a_run_does_not_have_is_left_out(pages):
     assert "of independent Gaussians fitted to the training cases" in pages["numbers"]
     assert "Each row is a sample, each cell a variable." in pages["numbers"]
     assert "x 9 given 2 &lt;- h1 4x3" in pages["conditional"]
+    assert "All but the right one are given the context of the left one." in pages["conditional"]
+    assert "Nearest by code" not in pages["numbers"]
+    assert "Training speed" not in pages["numbers"]  # its times are not to be believed
+    assert "Training speed" in pages["image"]
+    assert "60% of the way" in pages["words"]
+    assert "The second nearest" in pages["words"]
     assert "Norms of the gradients" not in pages["words"]
     assert "Test perplexity" in pages["words"]
     assert "&lt;img src=x onerror=alert(1)&gt;" in pages["words"]
@@ -299,6 +309,7 @@ def test_a_run_on_a_stream_has_a_page(tmp_path):
     stream = dataclasses.replace(run, config=dataclasses.replace(run.config, data="-", updates=None))
     text = write_report(stream).read_text()
     assert "was trained on a stream, which is gone" in text
+    assert "The codes of test cases" not in text
     assert "<dd>20</dd>" in text
     assert "Samples" in text
 
@@ -316,10 +327,50 @@ def test_figures_draw_on_given_axes(trained):
         axes = Figure().subplots()
         draw(summary, axes)
         assert axes.lines
-    for draw in (figures.samples, figures.reconstructions, figures.weights):
+    for draw in (figures.speed, figures.code_map):
+        axes = Figure().subplots()
+        draw(summary, axes)
+        assert axes.lines
+    assert [text.get_text().strip() for text in axes.get_legend().get_texts()] == list("0123456789")
+    for draw in (figures.samples, figures.reconstructions, figures.weights, figures.walks, figures.neighbours):
         axes = Figure().subplots()
         draw(summary, axes)
         assert axes.images
+
+
+def test_neighbours_are_those_of_a_search(trained):
+    summary = Summary(trained)
+    found = summary.neighbours
+    index = nvil.Index.build(trained, summary.dataset.train)
+    hits = index.search(trained, summary.cases[:10], 9)
+    assert found.distances[:10].tolist() == [[hit.distance for hit in each] for each in hits]
+    again = index.search(trained, found.cases[0], 1)  # those that are shown are at these distances
+    code = index.codes[[each[0].row for each in again]] ^ np.packbits(summary.codes[:1] > index.thresholds, axis=1)
+    assert np.bitwise_count(code).sum(axis=1).tolist() == found.distances[0].tolist()
+    labels, own = np.array(summary.dataset.labels["train"]), np.array(summary.labels)
+    assert found.same_class[1] == pytest.approx(np.mean([np.mean(labels == label) for label in own]))
+    assert found.same_class[0] > found.same_class[1]
+
+
+def test_classes_are_given_one_for_each_test_case(trained):
+    with pytest.raises(UsageError, match="There are 2 `labels` for 297 test cases"):
+        Summary(trained, labels=["a", "b"]).labels  # noqa: B018
+    summary = Summary(trained, labels=[i < 100 for i in range(297)])
+    assert figures.shown_classes(summary) == ["False", "True"]
+    assert [label == "True" for label in summary.labels] == (summary._order < 100).tolist()
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["rate=0.001,hidden=20,seed=0", "rate=0.003,hidden=20-10,seed=0"], ["0.001,hidden=20", "0.003,hidden=20-10"]),
+        (["a-long-name-of-a-run/nvil/1", "a-long-name-of-a-run/vimco/1"], ["nvil", "vimco"]),
+        (["runs/a", "runs/b"], ["runs/a", "runs/b"]),
+        (["the-very-same-name/of-runs"] * 2, ["of-runs"] * 2),
+    ],
+)
+def test_long_names_are_told_apart(names, shown):
+    assert figures.told_apart(names) == shown
 
 
 def test_figures_refuse_what_is_not_there(tmp_path):
@@ -369,12 +420,16 @@ for (const [name, text] of Object.entries(pages)) for (const width of widths) {
   frame.style.width = width + "px";
   frame.onload = () => {
     const page = frame.contentDocument, root = page.documentElement;
+    const sort = name => {
+      [...page.querySelectorAll("table.sortable button")].find(each => each.textContent == name).click();
+      return [...page.querySelectorAll("table.sortable tbody tr")].map(row => row.cells[0].textContent);
+    };
     const wide = [...page.querySelectorAll("figure, pre, .cards > div, .scroll")];
     results.push({name, width, right: root.scrollWidth,
       inside: wide.every(box => box.getBoundingClientRect().right <= width),
       pictures: [...page.images].map(image => image.naturalWidth),
       figures: [...page.querySelectorAll("svg")].map(svg => svg.getBoundingClientRect().height).filter(Boolean),
-      scripts: page.scripts.length});
+      orders: page.scripts.length ? ["Updates", "Updates", "Run"].map(sort) : []});
     if (results.length == widths.length * Object.keys(pages).length) {
       const output = document.createElement("pre");
       output.textContent = JSON.stringify(results);
@@ -407,8 +462,11 @@ def test_in_a_browser_on_a_phone_and_on_a_desk(pages, tmp_path):
     for each in results:
         assert each["right"] <= each["width"], each  # nothing to scroll sideways
         assert each["inside"], each
-        assert each["scripts"] == 0
         assert all(each["pictures"]), each
         assert all(height > 100 for height in each["figures"])
         assert each["figures"], each
-    assert sum(len(each["pictures"]) for each in results if each["name"] == "image") == 6
+    assert sum(len(each["pictures"]) for each in results if each["name"] == "image") == 10
+    most, fewest, by_name = next(each["orders"] for each in results if each["name"] == "comparison")
+    assert (most[0], fewest[0]) == ("words", "survey")  # with 300 updates and with 20
+    assert sorted(most) == sorted(fewest) == sorted(by_name)
+    assert by_name.index("conditional") < by_name.index("numbers") < by_name.index("words")

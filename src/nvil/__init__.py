@@ -1,7 +1,7 @@
 """Directed latent variable models with discrete latents, trained jointly with an inference network (NVIL).
 
-Build a pair (`sbn`, `fdarn`, `darn`), train it (`fit`, or a `Run` in a folder), then `evaluate`, `sample`, `encode` or
-`reconstruct`. How it learns is a `Learner`: one of `nvil.estimators`, made of `nvil.signals`, with one of
+Build a pair (`sbn`, `fdarn`, `darn`), train it (`fit`, or a `Run` in a folder), then `evaluate`, `sample`, `encode`,
+`reconstruct` or `walk`. How it learns is a `Learner`: one of `nvil.estimators`, made of `nvil.signals`, with one of
 `nvil.optimisers`.
 """
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nvil.apply import encode as encode
     from nvil.apply import reconstruct as reconstruct
     from nvil.apply import sample as sample
+    from nvil.apply import walk as walk
     from nvil.contracts import Constant as Constant
     from nvil.contracts import Estimator as Estimator
     from nvil.contracts import Info as Info
@@ -84,6 +85,7 @@ _HOMES = {
     "encode": "apply",
     "reconstruct": "apply",
     "sample": "apply",
+    "walk": "apply",
     "Constant": "contracts",
     "Estimator": "contracts",
     "Info": "contracts",

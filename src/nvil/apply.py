@@ -1,4 +1,4 @@
-"""What a trained pair is for: samples of the model, codes of cases, and their reconstructions.
+"""What a trained pair is for: samples of the model, codes of cases, their reconstructions, and what lies between two.
 
 They are functions of the case and the seed alone: the rows of `x` may come in any order and in any company.
 """
@@ -69,7 +69,7 @@ def encode(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> Any:
         raise UsageError(f"`samples` must be at least 1, got {samples}.")
     needs(pair.inference, "mean")
     key = seeded_key(seed, "encode")
-    return in_blocks(lambda rows: _encode(pair, key, as_float(rows), samples), pair, x)
+    return in_blocks(lambda rows: _encode(pair.inference, key, as_float(rows), samples), pair, x)
 
 
 def reconstruct(pair: Pair, x: Any, *, seed: int = 0) -> Float[np.ndarray, "cases visible"]:
@@ -77,6 +77,26 @@ def reconstruct(pair: Pair, x: Any, *, seed: int = 0) -> Float[np.ndarray, "case
     needs(pair.model, "mean")
     key = seeded_key(seed, "reconstruct")
     return in_blocks(lambda rows: _reconstruct(pair, key, as_float(rows)), pair, x)
+
+
+def walk(pair: Pair, x: Any, z: Any, *, steps: int = 8, seed: int = 0) -> Float[np.ndarray, "cases steps visible"]:
+    """What the model makes of the latents on the way from each row of `x` to that of `z`, the two ends included.
+
+    With q(x) = E_Q[h | x], what `encode` gives, step t of T is E[x | h] at
+
+        h = (1 - t / (T - 1)) q(x) + t / (T - 1) q(z):
+
+    every latent goes straight from its probability of being on in one case to that in the other. Where P(x | h) has no
+    layers between, its logits go in equal steps too. Of a conditional model all steps are given the context of `x`.
+    """
+    if steps < 2:
+        raise UsageError(f"`steps` must be at least 2, got {steps}.")
+    needs(pair.model, "mean")
+    first, last = as_rows(x).fixed(), as_rows(z).fixed()
+    if first.shape != last.shape:
+        raise UsageError(f"`x` and `z` must have the same shape, got {first.shape} and {last.shape}.")
+    start, end = (encode(pair, rows, seed=seed) for rows in (first, last))
+    return np.asarray(_between(pair.model, start, end, as_float(first.dense()), as_float(np.linspace(0, 1, steps))))
 
 
 def in_blocks(function: Any, pair: Pair, x: Any) -> Any:
@@ -104,12 +124,10 @@ def _sample(model: Any, key: Key[Array, ""], count: int, y: Array | None, means:
 
 
 @eqx.filter_jit
-def _encode(pair: Pair, key: Key[Array, ""], x: Float[Array, "cases _"], samples: int) -> Any:
+def _encode(inference: Any, key: Key[Array, ""], x: Float[Array, "cases _"], samples: int) -> Any:
     def one(x: Float[Array, " _"]) -> Any:
         x = x[None]  # networks take batches; every case is one of its own, with the same key
-        total = jax.lax.map(
-            lambda key: pair.inference.mean(x, pair.inference.sample(key, x)), jax.random.split(key, samples)
-        )
+        total = jax.lax.map(lambda key: inference.mean(x, inference.sample(key, x)), jax.random.split(key, samples))
         return jax.tree.map(lambda values: jnp.mean(values, axis=0)[0], total)
 
     return jax.vmap(one)(x)
@@ -122,3 +140,16 @@ def _reconstruct(pair: Pair, key: Key[Array, ""], x: Float[Array, "cases _"]) ->
         return pair.model.mean(pair.inference.sample(key, x), *given_of(pair.model, x))[0]
 
     return jax.vmap(one)(x)
+
+
+@eqx.filter_jit
+def _between(
+    model: Any, first: Latents, last: Latents, x: Float[Array, "cases _"], shares: Float[Array, " steps"]
+) -> Float[Array, "cases steps visible"]:
+    """E[x | h] at every step, a share of the way from `first` to `last`."""
+
+    def at(share: Float[Array, ""]) -> Any:
+        h = jax.tree.map(lambda start, end: (1 - share) * start + share * end, first, last)
+        return model.mean(h, *given_of(model, x))
+
+    return jax.vmap(at, out_axes=1)(shares)

@@ -28,6 +28,7 @@ class Dataset:
     - `context`: how many columns, the first ones, the others are modelled given; 0 for models of all columns.
     - `vocabulary`: the words that columns count.
     - `note`: in a few words, what the values were taken for and how the cases were made.
+    - `labels`: the class of every case by split, "train" and "test", where that is known; for people, no model sees it.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Dataset:
     context: int = 0
     vocabulary: tuple[str, ...] | None = None
     note: str = ""
+    labels: dict[str, tuple[str, ...]] | None = None
 
     @property
     def documents(self) -> bool:
@@ -63,6 +65,13 @@ class Dataset:
     def fingerprint(self) -> str:
         """Identifies the very bits of the data, so that a run cannot go on with other data unnoticed."""
         return fingerprint(self.train, self.test, self.validation, vocabulary=self.vocabulary)
+
+
+def hold_out_labels(labels: tuple[str, ...], count: int) -> dict[str, tuple[str, ...]]:
+    """Labels in the places that `Rows.hold_out(count, seed=0)` gives their cases, as training and test cases."""
+    places = as_rows(np.arange(len(labels))[:, None]).hold_out(count, seed=0)
+    train, test = (tuple(labels[i] for i in rows.dense().ravel().tolist()) for rows in places)
+    return {"train": train, "test": test}
 
 
 def fingerprint(*parts: Any, vocabulary: tuple[str, ...] | None = None) -> str:

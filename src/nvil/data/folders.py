@@ -32,6 +32,16 @@ def splits_of(names: Iterable[str]) -> tuple[str, ...]:
     return ("train", "test") if {split_of(name) for name in names} == {"train", "test"} else ("all",)
 
 
+def folder_labels(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The folder that each file of a split is in, where these part every split into several classes."""
+    names = list(names)
+    found = {
+        split: tuple(name.split("/")[-2] if "/" in name else "" for name in names if split in ("all", split_of(name)))
+        for split in splits_of(names)
+    }
+    return found if all(len(set(labels)) > 1 for labels in found.values()) else {}
+
+
 def checked_text(content: bytes, where: Any) -> bytes:
     """Refuse what is not text: packed files and pictures by how they begin, others by their zero bytes."""
     if content.startswith(PACKED) or b"\0" in content:

@@ -15,7 +15,7 @@ from typing import Any
 
 from nvil.data.choices import Choices
 from nvil.data.columns import context_first, kept_columns
-from nvil.data.dataset import Cases, Dataset, Kind
+from nvil.data.dataset import Cases, Dataset, Kind, hold_out_labels
 from nvil.data.lines import from_lines
 from nvil.data.readers import Contents, checked_rows, read, without_columns
 from nvil.data.registry import NAMED
@@ -218,12 +218,15 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         if choices.binarize == "threshold":
             check_varied(list(ready.values()), where, choices, given=given)
         note = note or "binary: every value is 0 or 1"
+    labels = contents.labels or None
     if "test" in ready:
         train, test = ready["train"], ready["test"]
     elif ready["all"].shape[0] < 2:
         raise UsageError(f"{where} holds a single case; at least two are needed, to train on and to test on.")
     else:
-        train, test = map(plain, as_rows(ready["all"]).hold_out(max(1, ready["all"].shape[0] // 10), seed=0))
+        count = max(1, ready["all"].shape[0] // 10)
+        train, test = map(plain, as_rows(ready["all"]).hold_out(count, seed=0))
+        labels = labels and hold_out_labels(labels["all"], count)
     if kind == "numbers":
         check_deviations(train, where, contents.names)
     if kind == "counts" and not as_rows(train).column_sums().any():
@@ -244,6 +247,7 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         ),
         vocabulary=contents.vocabulary,
         note=note,
+        labels=labels,
     )
 
 

@@ -27,6 +27,7 @@ from nvil.data.folders import (
     PICTURES,
     checked_text,
     files_in,
+    folder_labels,
     idx_pair,
     is_idx,
     read_pictures,
@@ -36,6 +37,8 @@ from nvil.data.folders import (
 )
 from nvil.data.sparse import SparseRows, sparse_rows
 from nvil.errors import UsageError
+
+Labels = dict[str, tuple[str, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Contents:
     """(height, width), where the file says that cases are pictures."""
     context: int = 0
     """How many columns, the first ones, the others are to be modelled given."""
+    labels: Labels = dataclasses.field(default_factory=dict)
+    """What class every case of a split belongs to, where that is known; no model sees it."""
 
 
 FORMATS = (
@@ -98,7 +103,14 @@ def read(
     words = contents.vocabulary
     if words is not None and len(words) != min(widths):
         raise UsageError(f"{path} has {min(widths)} columns but {len(words)} words in its vocabulary.")
-    return dataclasses.replace(contents, splits=splits)
+    return dataclasses.replace(contents, splits=splits, labels=_fitting(contents.labels, splits))
+
+
+def _fitting(labels: Labels, splits: dict[str, Any]) -> Labels:
+    """Those of the training and test cases, where each has one; no file is refused for labels, which no model sees."""
+    parts = {name: rows for name, rows in splits.items() if name != "validation"}
+    fit = all(len(labels.get(name, ())) == rows.shape[0] for name, rows in parts.items())
+    return {name: labels[name] for name in parts} if fit else {}
 
 
 READ_ERRORS = (
@@ -221,13 +233,27 @@ def _read_npz(path: Path, *_: Any) -> Contents:
         if {f"{split}_{part}" for split in ("train", "test") for part in parts} <= names:
             width = len(words) if words else 1 + max(int(arrays[f"{s}_indices"].max()) for s in ("train", "test"))
             rows = {s: _sparse(arrays, f"{s}_", (len(arrays[f"{s}_indptr"]) - 1, width)) for s in ("train", "test")}
-            return Contents(rows, words)
+            return Contents(rows, words, labels=_npz_labels(arrays))
         if {"train", "test"} <= names:
-            return Contents({s: arrays[s] for s in ("train", "test", "validation") if s in names})
+            splits = {s: arrays[s] for s in ("train", "test", "validation") if s in names}
+            return Contents(splits, labels=_npz_labels(arrays))
         if len(names) == 1:
             return Contents({"all": arrays[names.pop()]})
     found = ", ".join(sorted(names)) or "nothing"
     raise UsageError(f"{path} must hold one array, or two named train and test; it holds {found}.")
+
+
+def _npz_labels(arrays: Any) -> Labels:
+    """`train_labels` and the like: words, or whole numbers, which are places in `groups` where there is such a list."""
+    found: Labels = {}
+    with contextlib.suppress(*READ_ERRORS):  # objects are not unpickled, and labels may be missed
+        groups = arrays["groups"].ravel().tolist() if "groups" in arrays.files else None
+        for name in (name for name in arrays.files if name.endswith("_labels")):
+            values = arrays[name]
+            if values.ndim == 1 and values.dtype.kind in "biuU":
+                places = values.tolist() if groups is None or values.dtype.kind == "U" else [groups[i] for i in values]
+                found[name.removesuffix("_labels")] = tuple(map(str, places))
+    return found
 
 
 def _saved_by_scipy(arrays: Any) -> Any:
@@ -343,6 +369,16 @@ def _read_idx(path: Path, *_: Any) -> Contents:
         raise ValueError(f"its header promises {promised} bytes and it has {len(content)}")
     values = np.frombuffer(content, dtype, offset=header).reshape(shape).astype(dtype.newbyteorder("="))
     return Contents({"all": values}, image=(shape[1], shape[2]) if len(shape) == 3 else None)
+
+
+def idx_labels(pictures: Path) -> tuple[str, ...]:
+    """The labels that lie beside an idx file of pictures, as those of MNIST do; none where there are none."""
+    name = re.sub("images(.)idx3", r"labels\1idx1", pictures.name.removesuffix(".gz"))
+    found = [path for path in (pictures.with_name(name), pictures.with_name(f"{name}.gz")) if path.exists()]
+    if name != pictures.name.removesuffix(".gz") and found:
+        with contextlib.suppress(*READ_ERRORS):
+            return tuple(map(str, _read_idx(found[0]).splits["all"].ravel().tolist()))
+    return ()
 
 
 def _read_svmlight(path: Path, choices: Choices, width: int | None, _: Any) -> Contents:
@@ -468,9 +504,11 @@ def _read_folder(path: Path, choices: Choices, width: int | None, vocabulary: tu
     files = files_in(path)
     idx = [file for file in files if is_idx(file.name)]
     if idx:
-        parts = {split: _read_idx(file) for split, file in idx_pair(idx, path).items()}
+        pair = idx_pair(idx, path)
+        parts = {split: _read_idx(file) for split, file in pair.items()}
         image = next(iter(parts.values())).image
-        return Contents({split: part.splits["all"] for split, part in parts.items()}, image=image)
+        splits = {split: part.splits["all"] for split, part in parts.items()}
+        return Contents(splits, image=image, labels={split: idx_labels(file) for split, file in pair.items()})
     names = {file: file.relative_to(path).as_posix() for file in files}
     splits = splits_of(names.values())
     pictures = [file for file in files if file.suffix.lower() in PICTURES]
@@ -479,13 +517,13 @@ def _read_folder(path: Path, choices: Choices, width: int | None, vocabulary: tu
             raise UsageError(f"{odd} is not a picture (.png or .jpg) as the others in {path} are; move it elsewhere.")
         by_split = {split: [file for file in files if split in ("all", split_of(names[file]))] for split in splits}
         cases, image = read_pictures(by_split, physical_memory())
-        return Contents(cases, image=image)
+        return Contents(cases, image=image, labels=folder_labels(names.values()))
     for file in files:
         if file.suffix.lower() != ".txt" and Path(file.name.lower().removesuffix(".gz")).suffix in READERS:
             raise UsageError(f"{file} is a file of data, not a text among texts; give the file itself.")
-    return _counted(
-        {split: lambda split=split: texts(files, path, split) for split in splits}, path, choices, vocabulary
-    )
+    documents = {split: lambda split=split: texts(files, path, split) for split in splits}
+    counted = _counted(documents, path, choices, vocabulary)
+    return dataclasses.replace(counted, labels=folder_labels(names.values()))
 
 
 def _read_text_archive(path: Path, choices: Choices, _: Any, vocabulary: tuple[str, ...] | None) -> Contents:
@@ -497,8 +535,11 @@ def _read_text_archive(path: Path, choices: Choices, _: Any, vocabulary: tuple[s
                 if which in ("all", split_of(name)):
                     yield checked_text(content, f"{path}, {name}")
 
-    splits = splits_of(name for name, _ in members(path))
-    return _counted({split: lambda split=split: documents(split) for split in splits}, path, choices, vocabulary)
+    names = [name for name, _ in members(path)]
+    counted = _counted(
+        {split: lambda split=split: documents(split) for split in splits_of(names)}, path, choices, vocabulary
+    )
+    return dataclasses.replace(counted, labels=folder_labels(names))
 
 
 def case_names(path: Path) -> dict[str, list[str]]:

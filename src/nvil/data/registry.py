@@ -13,9 +13,10 @@ import scipy.io
 
 from nvil.data import text
 from nvil.data.corpora import lewis_tokens, reuters_stories, without_header
+from nvil.data.dataset import hold_out_labels
 from nvil.data.download import Remote, cache_folder, fetch, find
 from nvil.data.matrices import save_matrix, write_documents
-from nvil.data.readers import READ_ERRORS, Contents, members, one_line, read
+from nvil.data.readers import READ_ERRORS, Contents, idx_labels, members, one_line, read
 from nvil.errors import UsageError
 from nvil.rows import as_rows, plain
 
@@ -95,9 +96,11 @@ def _shared(file: Remote) -> bool:
 def _digits() -> Contents:
     from sklearn.datasets import load_digits
 
-    cases = (load_digits(return_X_y=True)[0] >= 8).astype(np.uint8)
-    train, test = map(plain, as_rows(cases).hold_out(297, seed=0))
-    return Contents({"train": train, "test": test}, note="a pixel is on where its ink is at least 8 of 16")
+    ink, digits = load_digits(return_X_y=True)
+    train, test = map(plain, as_rows((ink >= 8).astype(np.uint8)).hold_out(297, seed=0))
+    note = "a pixel is on where its ink is at least 8 of 16"
+    labels = hold_out_labels(tuple(map(str, digits.tolist())), 297)
+    return Contents({"train": train, "test": test}, note=note, labels=labels)
 
 
 def _rows(path: Path) -> Any:
@@ -116,7 +119,11 @@ def _binarized_mnist_50k(train: Path, validation: Path, test: Path) -> Contents:
 
 
 def _idx_pair(train: Path, test: Path) -> Contents:
-    return Contents({"train": _rows(train), "test": _rows(test)})
+    splits = {"train": train, "test": test}
+    labels = {split: idx_labels(path) for split, path in splits.items()}
+    return Contents(
+        {split: _rows(path) for split, path in splits.items()}, labels=labels if all(labels.values()) else {}
+    )
 
 
 def _omniglot(path: Path) -> Contents:

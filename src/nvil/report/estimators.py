@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from nvil.report import figures
-from nvil.report.page import ESTIMATOR_NAMES, MODEL_NAMES, Part, _facts, _render, _svg, _table, _with_error, number
+from nvil.report.page import ESTIMATOR_NAMES, MODEL_NAMES
+from nvil.report.parts import Part, facts, number, render, svg, table, with_error
 from nvil.report.summary import printable
 from nvil.runs import storage
 
@@ -24,7 +25,7 @@ def estimators_page(found: Found) -> str:
     every = found["estimators"]
     model = f"{MODEL_NAMES[found['model']]} {'-'.join(map(str, found['hidden']))}"
     left_out = [(name, reason) for name, reason in found["left_out"].items()]
-    return _render(
+    return render(
         title=f"{len(every)} estimators compared",
         subtitle=f"{model} on {printable(Path(found['data']).name)}, {_time(found['seconds'])} of training each",
         cards=[],
@@ -33,7 +34,7 @@ def estimators_page(found: Found) -> str:
             ("The bound in the same time", [_curves(found, "seconds"), _curves(found, "updates")]),
             ("What they came to", [_results(found)]),
             ("Noise of the gradients", [_noise(found)]),
-            ("Left out", [Part(_facts(left_out), wide=True)] if left_out else []),
+            ("Left out", [Part(facts(left_out), wide=True)] if left_out else []),
         ],
     )
 
@@ -75,7 +76,7 @@ def _curves(found: Found, over: str) -> Part:
     every = found["estimators"]
     ends = "; ".join(f"{each['name']} ends at {number(each['curve']['bound'][-1])}" for each in every)
     size = (4.8, 3.0 + 0.17 * max(0, len(every) - 7))
-    body = _svg(lambda axes: figures.estimator_curves(every, axes, over), f"Bounds against {over}: {ends}.", size)
+    body = svg(lambda axes: figures.estimator_curves(every, axes, over), f"Bounds against {over}: {ends}.", size)
     if over == "seconds":
         caption = (
             "Higher is better. All are judged by the bound of one sample on the same "
@@ -99,7 +100,7 @@ def _results(found: Found) -> Part:
             f"{each['batch_size']}",
             f"{each['updates']:,}",
             f"{each['seconds']:,.1f}",
-            _with_error(each["bound"], each["bound_se"]),
+            with_error(each["bound"], each["bound_se"]),
             number(each["log_likelihood"]),
         ]
         for each in _by_likelihood(found)
@@ -110,7 +111,7 @@ def _results(found: Found) -> Part:
         f"other cases, and the importance-weighted estimate of log P(x) from {found['likelihood_samples']:,} samples, "
         "which does not favour those who climb the bound of one sample. Samples of ARM and DisARM are antithetic pairs."
     )
-    return Part(_table(header, rows, numbers=range(1, len(header)), whole=(0,)), caption, wide=True)
+    return Part(table(header, rows, numbers=range(1, len(header)), whole=(0,), sortable=True), caption, wide=True)
 
 
 def _noise(found: Found) -> Part:
@@ -135,7 +136,7 @@ def _noise(found: Found) -> Part:
         "the standard deviation. NVIL divides its gradient of Q by the deviation of the signal, and some climb other "
         "objectives: the ratio compares across these, the variance does not."
     )
-    return Part(_table(header, rows, numbers=range(1, len(header)), whole=(0,)), caption, wide=True)
+    return Part(table(header, rows, numbers=range(1, len(header)), whole=(0,), sortable=True), caption, wide=True)
 
 
 def _ratio(value: float | None) -> str:

@@ -15,6 +15,7 @@ is then worked out once.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,10 +23,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from nvil import apply
 from nvil.diagnostics import IN_USE
 from nvil.errors import UsageError
 from nvil.report import pictures
-from nvil.report.summary import NETWORKS, Summary
+from nvil.report.summary import MOST_CLASSES, NETWORKS, Summary
 from nvil.runs.run import Run
 
 COLOURS = ("#1f5f9e", "#b8431f", "#3a7d32", "#7a4a9c", "#8a6d00", "#00767a")
@@ -53,7 +55,8 @@ def curve(runs: Sequence[Run | Summary], axes: Axes, name: str | None = None) ->
         label = "bound (nats per case)"
     else:
         name = name or ("validation_bound" if validated else "bound")
-        lines = [(each.updates, each.series(name), each.name) for each in summary]
+        ends = told_apart([each.name for each in summary])
+        lines = [(each.updates, each.series(name), end) for each, end in zip(summary, ends, strict=True)]
         label = f"{'validation bound' if name == 'validation_bound' else 'bound of minibatches'} (nats per case)"
     if len(summary) == 1 and name != "bound":
         _error_band(axes, summary[0])  # first, as the names of the lines stand where the limits put them
@@ -146,6 +149,53 @@ def gradient_snr(run: Run | Summary, axes: Axes) -> None:
     _per_network(_summary(run), axes, "diagnostics.gradient_snr", "signal-to-noise ratio")
 
 
+def speed(run: Run | Summary, axes: Axes) -> None:
+    """Updates per second of training, validation and reports left out."""
+    summary = _summary(run)
+    if not len(summary.timing["updates"]):
+        raise UsageError(f"{summary.run.folder} has no timing.jsonl to draw its speed from.")
+    axes.set_ylim(0, 1.15 * summary.timing["updates_per_second"].max())
+    _lines(axes, [(summary.timing["updates"], summary.timing["updates_per_second"], "")])
+    axes.set_ylabel("updates per second")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_count(value)))
+    _over_updates(axes)
+
+
+def code_map(run: Run | Summary, axes: Axes) -> None:
+    """Test cases on the plane of `Summary.code_map`, in the colours of their classes where these are known."""
+    summary = _summary(run)
+    places = summary.code_map
+    if places is None:
+        raise UsageError(summary.why_no_parameters or summary.why_no_data or "There are too few codes for a map.")
+    classes = shown_classes(summary)
+    labels = np.array(summary.labels if classes else [""] * len(places))
+    for i, name in enumerate(classes or [""]):
+        other = i + i // len(COLOURS)  # where colours come round again, markers do not
+        x, y = places[labels == name].T
+        axes.plot(
+            x,
+            y,
+            linestyle="",
+            color=COLOURS[i % len(COLOURS)],
+            marker=MARKERS[other % len(MARKERS)],
+            markersize=4,
+            markeredgewidth=0,
+            label=_plain(_shortened(name, 26)),
+        )
+    if classes:
+        longest = max(map(len, classes))
+        columns = 5 if longest <= 5 else 3 if longest <= 16 else 2
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "handletextpad": 0.1, "labelspacing": 0.3}
+        axes.legend(frameon=False, fontsize=SMALL, markerscale=1.4, ncols=columns, **below)
+    axes.set_axis_off()
+
+
+def shown_classes(summary: Summary) -> list[str]:
+    """The classes of the cases on a map, numbers in their order; none where they are too many to tell apart."""
+    classes = sorted(set(summary.labels or ()), key=lambda name: (name.isdigit() and len(name), name))
+    return classes if 1 < len(classes) <= MOST_CLASSES else []
+
+
 def samples(run: Run | Summary, axes: Axes) -> None:
     """A grid of samples: the probability of every pixel given sampled latents, or for DARN sampled pixels."""
     summary = _summary(run)
@@ -157,6 +207,18 @@ def reconstructions(run: Run | Summary, axes: Axes) -> None:
     summary = _summary(run)
     image = summary.run.facts.image
     _picture(summary, axes, paired_pictures(summary), image and (2 * image[0], image[1]))
+
+
+def walks(run: Run | Summary, axes: Axes) -> None:
+    """Test cases on the left and on the right, and what the model makes of the way from one to the other."""
+    summary = _summary(run)
+    _strips(summary, axes, walk_pictures(summary), last_apart=True)
+
+
+def neighbours(run: Run | Summary, axes: Axes) -> None:
+    """Test cases on the left, and beside each the training cases nearest to it by code."""
+    summary = _summary(run)
+    _strips(summary, axes, neighbour_pictures(summary))
 
 
 def weights(run: Run | Summary, axes: Axes) -> None:
@@ -220,6 +282,24 @@ def paired_pictures(summary: Summary, count: int = 50) -> np.ndarray | None:
     return np.concatenate([summary.cases[: len(shown), -pixels:], shown[:, -pixels:]], axis=1)
 
 
+def walk_pictures(summary: Summary, count: int = 6, steps: int = 8) -> np.ndarray | None:
+    """Rows of pictures: a test case, the steps of `nvil.walk` to another, and that other."""
+    if summary.pair is None or summary.cases is None or summary.codes is None or len(summary.cases) < 2:
+        return None
+    last = summary.cases[1 : 2 * count : 2]
+    first = summary.cases[::2][: len(last)]
+    between = np.asarray(apply.walk(summary.pair, first, last, steps=steps), float)
+    return np.concatenate([first[:, None], between, last[:, None]], axis=1)
+
+
+def neighbour_pictures(summary: Summary, count: int = 6) -> np.ndarray | None:
+    """Rows of pictures: a test case, and the training cases nearest to it by code, nearest first."""
+    if summary.neighbours is None or summary.cases is None:
+        return None
+    near = summary.neighbours.cases[:count]
+    return np.concatenate([summary.cases[: len(near), None], near], axis=1)
+
+
 def _summary(run: Run | Summary) -> Summary:
     return run if isinstance(run, Summary) else Summary(run)
 
@@ -237,6 +317,18 @@ def _picture(summary: Summary, axes: Axes, cases: np.ndarray | None, image: tupl
     if cases is None:
         raise UsageError(summary.why_no_parameters or summary.why_no_data)
     axes.imshow(pictures.grid(cases, image), cmap="gray", vmin=0, vmax=1)
+    axes.set_axis_off()
+
+
+def _strips(summary: Summary, axes: Axes, rows: np.ndarray | None, *, last_apart: bool = False) -> None:
+    """Rows of pictures, the first of each apart from the others, and the last too if asked to."""
+    if rows is None or summary.run.facts.image is None:
+        _picture(summary, axes, None, summary.run.facts.image)
+        return
+    columns = rows.shape[1]
+    apart = (1, columns - 1) if last_apart else (1,)
+    canvas = pictures.grid(rows.reshape(-1, rows.shape[-1]), summary.run.facts.image, columns=columns, apart=apart)
+    axes.imshow(canvas, cmap="gray", vmin=0, vmax=1)
     axes.set_axis_off()
 
 
@@ -310,6 +402,17 @@ def _label_ends(axes: Axes, ends: list[tuple[float, str, Any]]) -> None:
             annotation_clip=False,
             parse_math=False,
         )
+
+
+def told_apart(names: Sequence[str]) -> list[str]:
+    """Names of which some are too long for a figure without what all begin and end with, such as those of a sweep."""
+    if all(_shortened(name) == name for name in names):
+        return list(names)
+    parts = [re.split(r"(?<=[=,/])", name) for name in names]
+    for end, rest in ((0, slice(1, None)), (-1, slice(None, -1))):
+        while min(map(len, parts)) > 1 and len({each[end] for each in parts}) == 1:
+            parts = [each[rest] for each in parts]
+    return ["".join(each).rstrip("=,/") for each in parts]
 
 
 def _shortened(name: str, length: int = 18) -> str:

@@ -1,29 +1,21 @@
-"""The page: one HTML file that needs nothing else, no script and no network."""
+"""The page: one HTML file that needs nothing else and no network; the tables of several runs sort by a small script."""
 
-import base64
 import dataclasses
-import io
 import itertools
 import math
-import re
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import matplotlib
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-import nvil
 from nvil.diagnostics import IN_USE
 from nvil.errors import UsageError
 from nvil.evaluation import DocumentEvaluation, Evaluation
-from nvil.report import figures
-from nvil.report.pictures import grid, png
+from nvil.report import explore, figures
+from nvil.report.parts import MINUS, Part, bag, facts, number, picture, raised, render, svg, table, titled, with_error
 from nvil.report.summary import Summary, printable
 from nvil.runs import storage
 from nvil.runs.config import Config
@@ -57,18 +49,7 @@ STEP_NAMES = {
 }
 OTHERS = ("latent_bias", "baseline", "baseline_units", "order", "decay", "momentum", "weight_decay", "clip", "average")
 """Choices that are shown where they are not the default."""
-MINUS = "\N{MINUS SIGN}"
 SHOWN_TOPICS = 30
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """A figure, table or list with its caption: one sentence on how to read it."""
-
-    body: Markup
-    caption: str = ""
-    wide: bool = False
-    title: str = ""
 
 
 def write_report(
@@ -78,14 +59,16 @@ def write_report(
     dataset: Any = None,
     result: Evaluation | DocumentEvaluation | None = None,
     test: Any = None,
+    labels: Sequence[Any] | None = None,
 ) -> Path:
     """Write the page of one run, by default `report.html` in its folder.
 
     `dataset` and `result` spare work if known; `test` are cases to evaluate on and to show, for a run whose data came
-    from Python.
+    from Python. `labels` are the classes of the test cases, to colour the map of their codes by, where the data does
+    not say.
     """
     out = run.folder / "report.html" if out is None else out
-    storage.save_text(out, report_page(Summary(run, dataset=dataset, result=result, test=test)))
+    storage.save_text(out, report_page(Summary(run, dataset=dataset, result=result, test=test, labels=labels)))
     return out
 
 
@@ -140,20 +123,20 @@ def write_sweep(sweep: Sweep, out: Path | None = None) -> Path:
 
 
 def _sweep_table(sweep: Sweep) -> Part:
-    table = sweep.table()
-    names = [name for name in MEASURES if any(row[name] is not None for row in table)]
+    lines = sweep.table()
+    names = [name for name in MEASURES if any(row[name] is not None for row in lines)]
     axes = [name for name in sweep.grid if name != "seed"]
     header = [*(name.replace("_", " ") for name in axes), "runs", *(name.replace("_", " ") for name in names)]
     rows = [
         [
             *(printable(in_words(row[name])) for name in axes),
             f"{row['done']}" if row["done"] == row["runs"] else f"{row['done']} of {row['runs']}",
-            *("" if row[name] is None else _with_error(row[name], row[f"{name}_se"]) for name in names),
+            *("" if row[name] is None else with_error(row[name], row[f"{name}_se"]) for name in names),
         ]
-        for row in table
+        for row in lines
     ]
     caption = "Mean over seeds ± its standard error; bounds in nats per case, of which higher is better."
-    return Part(_table(header, rows, numbers=range(len(axes), len(header))), caption, wide=True)
+    return Part(table(header, rows, numbers=range(len(axes), len(header)), sortable=True), caption, wide=True)
 
 
 def report_page(summary: Summary) -> str:
@@ -164,14 +147,20 @@ def report_page(summary: Summary) -> str:
         (_latents(summary), "What the latents stand for"),
         (_units(summary), "Units in use"),
     )
-    return _render(
+    around = (
+        (explore.walks(summary), "From one case to another"),
+        (explore.neighbours(summary), "Nearest by code"),
+        (explore.code_map(summary), "A map of the codes"),
+    )
+    return render(
         title=summary.name,
         subtitle=f"{_long_name(summary.run)} trained by {_estimator_name(summary.run)} on {_data_name(summary.run)}",
         cards=_cards(summary),
         notes=_notes(summary),
         sections=[
             ("Training", [_description(summary), *_curve(summary)]),
-            ("What it learned", [_titled(part, title) for part, title in learned if part]),
+            ("What it learned", [titled(part, title) for part, title in learned if part]),
+            ("The codes of test cases", [titled(part, title) for part, title in around if part]),
             ("Diagnostics", _diagnostics(summary)),
             ("How to make it again", [_command(summary), _versions([summary])]),
         ],
@@ -184,14 +173,14 @@ def comparison_page(summary: Sequence[Summary], *, overview: Part | None = None,
     if len({each.run.facts.fingerprint for each in summary}) > 1:
         notes.insert(0, "These runs were not trained on the same data: their bounds cannot be compared.")
     samples = [(_samples(each, pictures=30, documents=3), each.name) for each in summary]
-    drawn = [_titled(part, name) for part, name in samples if part]
+    drawn = [titled(part, name) for part, name in samples if part]
     # One caption, of the last, where all are alike.
     drawn = [
         dataclasses.replace(part, caption="") if part.caption == after.caption else part
         for part, after in itertools.pairwise(drawn)
     ] + drawn[-1:]
     data = sorted({_data_name(each.run) for each in summary})
-    return _render(
+    return render(
         title=f"{len(summary)} runs compared",
         subtitle=f"{', '.join(each.name for each in summary)} on {', '.join(data)}",
         cards=[],
@@ -204,21 +193,10 @@ def comparison_page(summary: Sequence[Summary], *, overview: Part | None = None,
             ("Samples", drawn),
             (
                 "How to make them again",
-                [_titled(_command(each), each.name) for each in summary] + [_versions(summary)],
+                [titled(_command(each), each.name) for each in summary] + [_versions(summary)],
             ),
         ],
     )
-
-
-def _render(*, sections: list[tuple[str, list[Part]]], **values: Any) -> str:
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    full = [(heading, parts) for heading, parts in sections if parts]
-    return environment.get_template("page.html").render(sections=full, version=nvil.__version__, **values)
-
-
-def _titled(part: Part, title: str) -> Part:
-    return dataclasses.replace(part, title=title)
 
 
 def _cards(summary: Summary) -> list[tuple[str, str, str]]:
@@ -234,7 +212,7 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
         cards.append(("Test bound", "not known", printable(summary.why_no_result)))
     else:
         note = f"nats per case ± standard error; {result.cases:,} test cases, {result.samples} samples of h each"
-        cards.append(("Test bound", _with_error(result.bound, result.bound_se), note))
+        cards.append(("Test bound", with_error(result.bound, result.bound_se), note))
     if isinstance(without, float):
         note = "nats per case, of a factorial model fitted to these very cases"
         if summary.run.numbers:
@@ -247,7 +225,7 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
             note = f"at update {summary.best[0]:,}; the parameters on this page are those kept at {summary.kept:,}"
         many = 1 if summary.run.config is None else summary.run.config.objective_samples
         note += f"; the bound of {many} samples, above that of one" if many > 1 else ""
-        cards.append(("Best validation bound", _with_error(summary.best[1], summary.best_se), note))
+        cards.append(("Best validation bound", with_error(summary.best[1], summary.best_se), note))
     if summary.unit_kl is not None:
         used = sum(int(np.sum(layer > IN_USE)) for layer in summary.unit_kl)
         units = sum(len(layer) for layer in summary.unit_kl)
@@ -312,7 +290,7 @@ def _description(summary: Summary) -> Part:
         ("Data", f"{_data_name(run)}: {sizes}"),
         ("Data fingerprint", run.facts.fingerprint),
     ]
-    return Part(_facts(rows))
+    return Part(facts(rows))
 
 
 def _curve(summary: Summary) -> list[Part]:
@@ -335,9 +313,9 @@ def _curve(summary: Summary) -> list[Part]:
     if summary.run.documents and summary.best is not None:
         # The bound of a document grows with its length: few validation documents are far from the minibatches.
         names = ("validation_bound", "bound")
-        plots = [_svg(lambda axes, name=name: figures.curve([summary], axes, name), alt, (4.6, 2.1)) for name in names]
+        plots = [svg(lambda axes, name=name: figures.curve([summary], axes, name), alt, (4.6, 2.1)) for name in names]
         return [Part(Markup("\n").join(plots), caption)]
-    return [Part(_svg(lambda axes: figures.curve([summary], axes), alt, (4.6, 3.0)), caption)]
+    return [Part(svg(lambda axes: figures.curve([summary], axes), alt, (4.6, 3.0)), caption)]
 
 
 def _curves(summary: Sequence[Summary]) -> list[Part]:
@@ -350,7 +328,7 @@ def _curves(summary: Sequence[Summary]) -> list[Part]:
     # Letters keep their size when drawn for a wide and for a narrow window; the page shows one of the two.
     sizes = {"desk": (8.4, 3.4 + room), "phone": (4.8, 3.0 + room)}
     plots = [
-        Markup('<div class="{}">{}</div>').format(window, _svg(lambda axes: figures.curve(drawn, axes), alt, size))
+        Markup('<div class="{}">{}</div>').format(window, svg(lambda axes: figures.curve(drawn, axes), alt, size))
         for window, size in sizes.items()
     ]
     body = Markup("\n").join(plots)
@@ -368,8 +346,8 @@ def _samples(summary: Summary, *, pictures: int = 100, documents: int = 8) -> Pa
             "Each row is a document that the model made up: the words that its sampled latents raise most, which "
             "should belong together, and the most telling of the words then drawn, with their counts."
         )
-        rows = [[_raised(summary, mean[i]), _bag(summary, x[i])] for i in range(documents)]
-        return Part(_table(["What sampled latents say", "Words of a sampled document"], rows), caption, wide=True)
+        rows = [[raised(summary, mean[i]), bag(summary, x[i])] for i in range(documents)]
+        return Part(table(["What sampled latents say", "Words of a sampled document"], rows), caption, wide=True)
     if summary.run.facts.image is not None:
         caption = (
             "Each picture is a sample: its pixels are drawn one after another, given sampled latents."
@@ -379,14 +357,14 @@ def _samples(summary: Summary, *, pictures: int = 100, documents: int = 8) -> Pa
         if summary.context:
             caption += " Each is given the context of a test case."
         shown = mean[:pictures]
-        return Part(_picture(shown, summary.run.facts.image, f"{len(shown)} samples in a grid."), caption)
+        return Part(picture(shown, summary.run.facts.image, f"{len(shown)} samples in a grid."), caption)
     if summary.run.numbers:
         header = [f"x{i}" for i in range(min(x.shape[1], 12))]
         rows = [[f"{value:.3g}" for value in case[: len(header)]] for case in x[:10]]
-        return Part(_table(header, rows, numbers=range(len(header))), "Each row is a sample, each cell a variable.")
+        return Part(table(header, rows, numbers=range(len(header))), "Each row is a sample, each cell a variable.")
     alt = "Share of ones in the training data against the share in samples, a point for each variable."
     caption = "Each point is a variable: on the line, samples have it on as often as the training data does."
-    return Part(_svg(lambda axes: figures.marginals(summary, axes), alt, (4.4, 3.0)), caption)
+    return Part(svg(lambda axes: figures.marginals(summary, axes), alt, (4.4, 3.0)), caption)
 
 
 def _reconstructions(summary: Summary) -> Part | None:
@@ -394,12 +372,12 @@ def _reconstructions(summary: Summary) -> Part | None:
     if means is None or cases is None:
         return None
     if summary.run.documents:
-        rows = [[_bag(summary, case), _raised(summary, mean)] for case, mean in zip(cases[:8], means[:8], strict=True)]
+        rows = [[bag(summary, case), raised(summary, mean)] for case, mean in zip(cases[:8], means[:8], strict=True)]
         caption = (
             "Left a test document, its most telling words first; right the words that its latents, as the inference "
             "network drew them, raise most over their usual share: both should be about the same things."
         )
-        return Part(_table(["Words of a test document", "What its latents say"], rows), caption, wide=True)
+        return Part(table(["Words of a test document", "What its latents say"], rows), caption, wide=True)
     if summary.run.facts.image is not None:
         height, width = summary.run.facts.image
         shown = figures.paired_pictures(summary)
@@ -409,7 +387,7 @@ def _reconstructions(summary: Summary) -> Part | None:
             "more alike, the more the latents hold."
         )
         alt = f"{len(shown)} test cases, each above its reconstruction."
-        return Part(_picture(shown, (2 * height, width), alt), caption)
+        return Part(picture(shown, (2 * height, width), alt), caption)
     columns = min(summary.run.facts.visible, 12)
     form, what = ("{:.3g} → {:.3g}", "mean") if summary.run.numbers else ("{:.0f} → {:.2f}", "probability of being on")
     rows = [
@@ -420,7 +398,7 @@ def _reconstructions(summary: Summary) -> Part | None:
         f"Each row is a test case, each cell one of its variables: its value, and its {what} given the latents that "
         "the inference network drew."
     )
-    return Part(_table([f"x{i}" for i in range(columns)], rows, numbers=range(columns)), caption)
+    return Part(table([f"x{i}" for i in range(columns)], rows, numbers=range(columns)), caption)
 
 
 def _latents(summary: Summary) -> Part | None:
@@ -454,7 +432,7 @@ def _latents(summary: Summary) -> Part | None:
             "roots, so that rare words count too)."
         )
         header = ["Unit", "Nats", "Words it makes more likely", "Less likely"]
-        return Part(_table(header, rows, numbers=(0, 1)), caption, wide=True)
+        return Part(table(header, rows, numbers=(0, 1)), caption, wide=True)
     if summary.run.facts.image is not None:
         shown = figures.weight_pictures(summary)
         assert shown is not None
@@ -463,13 +441,13 @@ def _latents(summary: Summary) -> Part | None:
             f"grey ones stay ({len(shown)} of {len(weights)} {of_h1}, {order}, each on a scale of its own; pixels "
             "that hardly ever change in the data are left grey)."
         )
-        return Part(_picture(shown, summary.run.facts.image, f"Weights of {len(shown)} units in a grid."), caption)
+        return Part(picture(shown, summary.run.facts.image, f"Weights of {len(shown)} units in a grid."), caption)
     alt = f"Weights of {min(figures.ROWS, len(weights))} latent units to {summary.run.facts.visible} variables."
     caption = (
         f"Each row is a {what} of h1, {order}: when it is {when}, dark columns of the data become more likely and "
         "light ones less."
     )
-    return Part(_svg(lambda axes: figures.weights(summary, axes), alt, (4.4, 3.0)), caption)
+    return Part(svg(lambda axes: figures.weights(summary, axes), alt, (4.4, 3.0)), caption)
 
 
 def _topics(topics: Topics, order: str) -> Part:
@@ -491,7 +469,7 @@ def _topics(topics: Topics, order: str) -> Part:
         f"that rare words count too).{measured} Of the words of all units, {topics.diversity:.0%} are different."
     )
     header = ["Unit", "Nats", "On", "NPMI", "Words it makes more likely", "Less likely"]
-    return Part(_table(header, rows, numbers=(0, 1, 2, 3)), caption, wide=True)
+    return Part(table(header, rows, numbers=(0, 1, 2, 3)), caption, wide=True)
 
 
 def _units(summary: Summary) -> Part | None:
@@ -506,7 +484,7 @@ def _units(summary: Summary) -> Part | None:
         f"cases), most first: units below {IN_USE} are not in use, and a long tail there means more units than the "
         "data needs."
     )
-    return Part(_svg(lambda axes: figures.units(summary, axes), alt, (4.4, 3.0)), caption)
+    return Part(svg(lambda axes: figures.units(summary, axes), alt, (4.4, 3.0)), caption)
 
 
 def _diagnostics(summary: Summary) -> list[Part]:
@@ -516,7 +494,7 @@ def _diagnostics(summary: Summary) -> list[Part]:
         if np.any(np.isfinite(values)):
             last = values[np.any(np.isfinite(values), axis=1)][-1]
             alt = f"{title} over updates; last {', '.join(f'{value:.3g}' for value in last)}."
-            parts.append(Part(_svg(lambda axes: draw(summary, axes), alt, (4.4, 2.6)), caption, title=title))
+            parts.append(Part(svg(lambda axes: draw(summary, axes), alt, (4.4, 2.6)), caption, title=title))
 
     add(
         figures.signal_deviation,
@@ -546,7 +524,31 @@ def _diagnostics(summary: Summary) -> list[Part]:
         "The mean of each network's gradient over its standard deviation between minibatches: the lower, the more "
         "updates a step in the right direction takes.",
     )
-    return parts + _removed(summary)
+    return parts + _removed(summary) + _speed(summary)
+
+
+def _speed(summary: Summary) -> list[Part]:
+    timing = summary.timing
+    if not len(timing["updates"]):
+        return []
+    paces = timing["updates_per_second"]
+    usual = f"{np.median(paces):,.{0 if np.median(paces) >= 10 else 1}f}"
+    training = _duration(np.sum(np.diff(timing["updates"], prepend=0) / paces))
+    alt = f"Updates per second from {paces.min():.3g} to {paces.max():.3g}, usually {usual}."
+    whole = _duration(timing["seconds"].sum())
+    caption = (
+        f"Usually {usual} updates per second: {training} of training, and {whole} with compiling, "
+        "validation and reports. Where it dips, the machine had other work."
+    )
+    return [Part(svg(lambda axes: figures.speed(summary, axes), alt, (4.4, 2.6)), caption, title="Training speed")]
+
+
+def _duration(seconds: float) -> str:
+    """As a person says it: 12 seconds, 3.5 minutes, 2.1 hours."""
+    for size, unit in ((3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.2g} seconds" if seconds < 10 else f"{seconds:.0f} seconds"
 
 
 def _removed(summary: Summary) -> list[Part]:
@@ -575,7 +577,7 @@ def _removed(summary: Summary) -> list[Part]:
         "of the last quarter of the reports): the less is left, the less noise in the gradient. The running mean takes "
         "the signal's mean away, which the figures above show."
     )
-    return [Part(_table(header, rows, numbers=range(1, len(header))), caption, title="What the baselines remove")]
+    return [Part(table(header, rows, numbers=range(1, len(header))), caption, title="What the baselines remove")]
 
 
 def _known_mean(values: np.ndarray) -> np.ndarray:
@@ -598,7 +600,7 @@ def _results(summary: Sequence[Summary]) -> Part:
             _estimator_name(each.run),
             f"{each.updates_done:,}",
             "none" if each.best is None else number(each.best[1]),
-            "not known" if each.result is None else _with_error(each.result.bound, each.result.bound_se),
+            "not known" if each.result is None else with_error(each.result.bound, each.result.bound_se),
         ]
         if documents:
             row.append("not known" if each.perplexities is None else number(each.perplexities.perplexity, 1))
@@ -606,7 +608,8 @@ def _results(summary: Sequence[Summary]) -> Part:
     sizes = {(each.result.cases, each.result.samples) for each in summary if each.result is not None}
     made = "".join(f"; {cases:,} test cases, {samples} samples of h each" for cases, samples in sorted(sizes))
     caption = f"Bounds in nats per case ± one standard error{made}: higher is better."
-    return Part(_table(header, rows, numbers=range(4, len(header)), whole=(0, 2, 3)), caption, wide=True)
+    body = table(header, rows, numbers=range(4, len(header)), whole=(0, 2, 3), sortable=True)
+    return Part(body, caption, wide=True)
 
 
 def _differences(summary: Sequence[Summary]) -> Part:
@@ -620,7 +623,7 @@ def _differences(summary: Sequence[Summary]) -> Part:
     if not rows:
         return Part(Markup("<p>Nothing: these runs have the same config.</p>"))
     header = ["Option", *(each.name for each in summary)]
-    return Part(_table(header, rows), "Every choice in which the runs differ; all others are the same.", wide=True)
+    return Part(table(header, rows), "Every choice in which the runs differ; all others are the same.", wide=True)
 
 
 def _command(summary: Summary) -> Part:
@@ -637,23 +640,13 @@ def _versions(summary: Sequence[Summary]) -> Part:
     )
     here = ", ".join(_version(name, value) for name, value in made_with().items())
     return Part(
-        _facts([*(("Trained with", each or "not known") for each in trained), ("Page made with", here)]), wide=True
+        facts([*(("Trained with", each or "not known") for each in trained), ("Page made with", here)]), wide=True
     )
 
 
 def _version(name: str, value: str) -> str:
     """`value` of `name`, where a value does not speak for itself."""
     return value if name in ("platform", "device") else f"{'nvil' if name == 'version' else name} {value}"
-
-
-def number(value: float, digits: int = 2) -> str:
-    """A number as it is printed, with a true minus sign."""
-    text = f"{value:,.{digits}f}" if abs(value) < 1e7 else f"{value:.4g}"
-    return text.replace("-", MINUS)
-
-
-def _with_error(bound: float, error: float | None) -> str:
-    return number(bound) + ("" if error is None else f" ±\N{NO-BREAK SPACE}{number(error)}")
 
 
 def _value(value: Any) -> str:
@@ -678,69 +671,3 @@ def _estimator_name(run: Run) -> str:
 
 def _data_name(run: Run) -> str:
     return "data from Python" if run.config is None else printable(Path(run.config.data).name)
-
-
-def _bag(summary: Summary, counts: np.ndarray) -> str:
-    """The most telling words of a document, with their counts."""
-    kinds = int(np.sum(counts > 0))
-    order = summary.raised_order(counts / max(1, counts.sum()))[: min(16, kinds)]
-    names = summary.vocabulary
-    words = [names[i] if counts[i] == 1 else f"{names[i]}:{counts[i]:.0f}" for i in order]
-    return " ".join(words) + (f" … and {kinds - len(words)} more" if kinds > len(words) else "")
-
-
-def _raised(summary: Summary, mean: np.ndarray) -> str:
-    """The words that expected counts raise most over their usual share."""
-    return " ".join(summary.vocabulary[i] for i in summary.raised_order(mean / mean.sum())[:12])
-
-
-def _facts(rows: Sequence[tuple[str, str]]) -> Markup:
-    items = [Markup("<dt>{}</dt><dd>{}</dd>").format(name, printable(value)) for name, value in rows]
-    return Markup("<dl>{}</dl>").format(Markup("\n").join(items))
-
-
-def _table(
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    numbers: Sequence[int] = (),
-    whole: Sequence[int] = (),
-) -> Markup:
-    """A table in a box of its own that scrolls where it is too wide; `whole` columns are never broken into lines."""
-    styles = dict.fromkeys(whole, ' class="whole"') | dict.fromkeys(numbers, ' class="number"')
-
-    def line(kind: str, values: Sequence[str]) -> Markup:
-        tags = [Markup(f"<{kind}{styles.get(i, '')}>") for i in range(len(values))]
-        cells = [tag + value + Markup(f"</{kind}>") for tag, value in zip(tags, values, strict=True)]
-        return Markup("<tr>") + Markup("").join(cells) + Markup("</tr>\n")
-
-    body = Markup("").join(line("td", row) for row in rows)
-    table = Markup("<table>\n<thead>{}</thead>\n<tbody>{}</tbody>\n</table>").format(line("th", header), body)
-    return Markup('<div class="scroll" tabindex="0">{}</div>').format(table)
-
-
-def _picture(cases: np.ndarray, image: tuple[int, int], alt: str) -> Markup:
-    canvas = grid(cases, image, side=84)
-    height, width = canvas.shape
-    data = base64.b64encode(png(canvas)).decode()
-    tag = '<img src="data:image/png;base64,{}" width="{}" height="{}" alt="{}">'
-    return Markup(tag).format(data, width, height, alt)
-
-
-def _svg(draw: Callable[[Axes], None], alt: str, size: tuple[float, float]) -> Markup:
-    """A figure as inline SVG whose text is text, in the colours of the page, light or dark."""
-    buffer = io.StringIO()
-    with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "nvil"}):
-        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # the browser has more fonts
-        figure = Figure(figsize=size, layout="constrained")
-        draw(figure.subplots())
-        unwanted = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(buffer, format="svg", transparent=True, metadata=unwanted)
-    found = re.search(r'<svg [^>]*viewBox="([^"]*)"[^>]*>(.*</svg>)', buffer.getvalue(), re.DOTALL)
-    assert found is not None
-    view, body = found.groups()
-    body = re.sub(r'<g id="[^"]*">', "<g>", body)  # names that several figures of a page would share
-    body = body.replace("#000000", "currentColor")
-    for i, colour in enumerate(figures.COLOURS):
-        body = body.replace(colour, f"var(--line{i})")
-    return Markup('<svg role="img" aria-label="{}" viewBox="{}">').format(alt, view) + Markup(body)

@@ -3,14 +3,16 @@
 Files of a run may come from anywhere. What is not what it should be is left out and counted, never believed.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from nvil import apply, data
+from nvil.codes import nearest, pack
 from nvil.contracts import Pair
 from nvil.diagnostics import has_known_layers, unit_kl
 from nvil.errors import UsageError
@@ -20,13 +22,40 @@ from nvil.models import chain
 from nvil.networks import BeliefNetwork
 from nvil.random import seeded_key
 from nvil.rows import as_rows
+from nvil.runs.index import probabilities
 from nvil.runs.run import Run
 from nvil.topic_words import Topics, has_topics, raised, topics, usual_shares
 
 DRAWABLE = 1e30
 """Larger numbers are left out of figures."""
 SHOWN_CASES = 500
+SEARCHED = 5000
+"""Training cases among which the nearest are looked for."""
+NEAREST = 9
+LEAST_MAPPED = 20
+"""Fewer codes make no map."""
+MOST_CLASSES = 20
+"""More cannot be told apart on a map."""
 NETWORKS = ("model", "inference", "baselines")
+
+
+class Neighbours(NamedTuple):
+    """The training cases whose codes differ from those of test cases in the fewest bits.
+
+    - `distances`: of the nearest, in bits, for each of `Summary.cases`.
+    - `cases`, `labels`: the nearest themselves, for the first ten of these, and their classes where known.
+    - `bits`, `searched`: the length of a code, and how many training cases were searched.
+    - `usual`: the mean distance to any of them.
+    - `same_class`: the share of the nearest that are of the test case's class, and that of any; None without classes.
+    """
+
+    distances: Int[np.ndarray, "cases count"]
+    cases: Float[np.ndarray, "some count visible"]
+    labels: np.ndarray | None
+    bits: int
+    searched: int
+    usual: float
+    same_class: tuple[float, float] | None
 
 
 class Summary:
@@ -38,6 +67,7 @@ class Summary:
 
     - `dataset`, `result`: spare the work where they are at hand, as at the end of training.
     - `test`: cases to evaluate on and to show, for a run whose data came from Python.
+    - `labels`: the classes of the test cases, where the data does not say.
     """
 
     def __init__(
@@ -47,11 +77,13 @@ class Summary:
         dataset: data.Dataset | None = None,
         result: Evaluation | DocumentEvaluation | None = None,
         test: Any = None,
+        labels: Sequence[Any] | None = None,
     ):
         self.run = run
         self.name = printable(run.folder.resolve().name)
         self._given = dataset, result
         self._test = test if test is None else as_rows(test)
+        self._labels = None if labels is None else tuple(map(str, labels))
 
     @property
     def layers(self) -> str:
@@ -80,6 +112,16 @@ class Summary:
         """One number of every report, such as "bound" or "gradient_norms.model"; NaN where there is none."""
         values = self.metrics.get(name)
         return values if values is not None and values.ndim == 1 else np.full(len(self.updates), np.nan)
+
+    @cached_property
+    def timing(self) -> dict[str, np.ndarray]:
+        """`Run.timing`, of the reports that say how fast they came: "updates", "updates_per_second" and "seconds"."""
+        names = ("updates", "updates_per_second", "seconds")
+        found = self.run.timing()
+        if not all(found.get(name, np.zeros(())).ndim == 1 for name in names):
+            return {name: np.zeros(0) for name in names}
+        known = np.all([(found[name] > 0) & (found[name] < DRAWABLE) for name in names], axis=0)
+        return {name: found[name][known] for name in names}
 
     def layer_series(self, name: str) -> Float[np.ndarray, "reports signals"]:
         """As `series`, for a number of each learning signal or layer of latents."""
@@ -199,9 +241,26 @@ class Summary:
         """Some test cases drawn at random (a file may have them in order), always the same."""
         if self.test is None:
             return None
-        order = np.random.default_rng(0).permutation(self.test.shape[0])[:SHOWN_CASES]
-        cases = np.asarray(self.test.select(order).fixed().dense(), float)
+        cases = np.asarray(self.test.select(self._order).fixed().dense(), float)
         return cases.reshape(len(cases), -1)
+
+    @property
+    def _order(self) -> Int[np.ndarray, " cases"]:
+        return np.random.default_rng(0).permutation(self.test.shape[0])[:SHOWN_CASES]
+
+    @cached_property
+    def labels(self) -> tuple[str, ...] | None:
+        """The classes of `cases`, where they are known."""
+        if self.test is None:
+            return None
+        every = self._labels
+        if every is None and self._test is None and self.dataset is not None and self.dataset.labels:
+            every = self.dataset.labels["test"]
+        if every is None:
+            return None
+        if len(every) != self.test.shape[0]:
+            raise UsageError(f"There are {len(every)} `labels` for {self.test.shape[0]} test cases; give one for each.")
+        return tuple(printable(every[i]) for i in self._order)
 
     # The best parameters and what they do
 
@@ -246,6 +305,51 @@ class Summary:
         if self.pair is None or self.cases is None or not hasattr(self.pair.model, "mean"):
             return None
         return np.asarray(apply.reconstruct(self.pair, self.cases[:50]), float)
+
+    @cached_property
+    def codes(self) -> Float[np.ndarray, "cases units"] | None:
+        """Q's probability that each unit of the first layer is on (its mean, if Gaussian), for each of `cases`."""
+        if self.pair is None or self.cases is None or not has_known_layers(self.pair):
+            return None
+        return np.asarray(probabilities(self.run, self.pair, self.cases, 1), float)
+
+    @cached_property
+    def neighbours(self) -> Neighbours | None:
+        """The training cases nearest to `cases` by Hamming distance, their bits cut at their medians as in `Index`.
+
+        None for Gaussian latents, whose codes are no bits.
+        """
+        if self.codes is None or self.dataset is None or self.pair is None or self.gaussian:
+            return None
+        train = as_rows(self.dataset.train)
+        order = np.random.default_rng(0).permutation(train.shape[0])[:SEARCHED]
+        searched = train.select(order).fixed()
+        codes = np.asarray(probabilities(self.run, self.pair, searched, 1), float)
+        middle = np.median(codes, axis=0)
+        bits, asked = codes > middle, self.codes > middle
+        rows, distances = nearest(pack(bits), pack(asked), NEAREST)
+        some = rows[:10]
+        cases = np.asarray(searched.select(some.ravel()).dense(), float).reshape(*some.shape, -1)
+        on, asked_on = bits.mean(axis=0), asked.mean(axis=0)
+        usual = float(np.sum(on * (1 - asked_on) + (1 - on) * asked_on))
+        labels = same_class = None
+        if self.labels is not None and self.dataset.labels:
+            labels = np.array([printable(self.dataset.labels["train"][i]) for i in order])
+            own = np.array(self.labels)[:, None]
+            same_class = float(np.mean(labels[rows] == own)), float(np.mean(labels == own))
+            labels = labels[some]
+        return Neighbours(distances, cases, labels, bits.shape[1], len(order), usual, same_class)
+
+    @cached_property
+    def code_map(self) -> Float[np.ndarray, "cases 2"] | None:
+        """A place on the plane for each of `cases`, by t-SNE (van der Maaten & Hinton, 2008) of their `codes`."""
+        codes = self.codes
+        if codes is None or len(codes) < LEAST_MAPPED or codes.shape[1] < 2 or np.ptp(codes, axis=0).max() < 1e-6:
+            return None
+        from sklearn.manifold import TSNE  # here, as it takes a second
+
+        perplexity = min(30.0, (len(codes) - 1) / 3)
+        return TSNE(init="pca", perplexity=perplexity, max_iter=350, random_state=0).fit_transform(codes)
 
     @cached_property
     def unit_kl(self) -> tuple[Float[np.ndarray, " units"], ...] | None:
