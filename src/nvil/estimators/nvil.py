@@ -39,6 +39,10 @@ class NVIL(Estimator):
     samples: int = 1
     local: bool = True
 
+    @property
+    def sparse(self) -> bool:
+        return all(each.sparse for each in self.transformation.transformations)
+
     def init(self, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[Any, Any]:
         """Baselines, and statistics c and v that start at those of one extra draw for `x`.
 
