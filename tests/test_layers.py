@@ -218,6 +218,20 @@ def test_gradients_from_sparse_cases_are_those_from_dense_ones(samples, hidden):
     assert_trees_close(gradients(sparse), gradients(dense), 1e-11)
 
 
+@pytest.mark.parametrize("name", ["vimco", "wake_sleep", "disarm", "rebar"])
+def test_other_estimators_take_sparse_cases(name):
+    rows = as_rows(scipy.sparse.csr_array(documents())).on_device()
+    estimator, pair = getattr(estimators, name)(), nvil.sbn(100, (2, 2), lengths=(4,))
+    assert takes_sparse(estimator, *pair)
+    baselines, state = eqx.filter_eval_shape(estimator.init, jax.random.key(0), pair, jnp.zeros((5, 100)))
+    params = nvil.Parameters(*pair, baselines)
+    found, there = (
+        eqx.filter_eval_shape(estimator.gradients, jax.random.key(0), params, x, state)
+        for x in (rows.sparse().minibatch(jax.random.key(0), 5), jnp.zeros((5, 100)))
+    )
+    assert jax.tree.map(lambda leaf: leaf.shape, found) == jax.tree.map(lambda leaf: leaf.shape, there)
+
+
 def test_whoever_does_not_take_sparse_cases_gets_dense_ones():
     class Doubled(signals.Transformation):
         def init(self, key, signal, contexts):
@@ -228,16 +242,14 @@ def test_whoever_does_not_take_sparse_cases_gets_dense_ones():
 
     counts = scipy.sparse.csr_array(documents())
     words, bits = nvil.sbn(100, (2,), lengths=(4,)), nvil.sbn(100, (2,))
-    assert not takes_sparse(*bits)
-    assert not takes_sparse(estimators.nvil(Doubled()))
+    assert not takes_sparse(bits.model)
+    assert not takes_sparse(type("Derived", (type(words.model),), {})(words.model.layers))
     for pair, data in ((words, counts), (bits, counts > 0)):
         learner = nvil.Learner(estimators.nvil(Doubled()), optimisers.sgd())
         rows = as_rows(data.astype(float)).on_device()
         assert isinstance(rows.sparse().minibatch(jax.random.key(0), 2), SparseCases)
-        state = learner.init(pair, rows)
-        eqx.filter_eval_shape(learner.step, state, rows)
+        eqx.filter_eval_shape(learner.step, learner.init(pair, rows), rows)
     crowded = as_rows(scipy.sparse.csr_array(np.ones((4, 10)))).on_device()
-    assert crowded.sparse().minibatch(jax.random.key(0), 2).shape == (2, 10)
     assert crowded.sparse() is crowded
 
 

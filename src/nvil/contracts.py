@@ -5,7 +5,7 @@
 """
 
 import abc
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -171,10 +171,8 @@ class Estimator(eqx.Module):
     docs/extending.md.
     """
 
-    @property
-    def sparse(self) -> bool:
-        """Whether x may be `nvil.sparse.SparseCases`, as it may where x is for the networks alone; else it is dense."""
-        return False
+    sparse: ClassVar[bool] = False
+    """Whether x may be `nvil.sparse.SparseCases`, as it may where x is for the networks alone; else it is dense."""
 
     def check(self, pair: Pair) -> None:
         """Refuse, in a sentence and before anything is compiled, a pair that this estimator cannot train.

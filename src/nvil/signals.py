@@ -37,7 +37,7 @@ from jaxtyping import Array, Float, Key
 
 from nvil.errors import UsageError, choose
 from nvil.layers import Affine, affine
-from nvil.sparse import SparseCases
+from nvil.sparse import SparseCases, dense, takes_sparse
 
 Signal = Float[Array, "samples cases signals"]
 Contexts = tuple[Float[Array, "*_ _"] | SparseCases, ...]
@@ -75,7 +75,7 @@ class Transformation(eqx.Module):
     """The contract of every step between the raw signal and the one that multiplies grad log Q."""
 
     sparse: ClassVar[bool] = False
-    """Whether a context may be `nvil.sparse.SparseCases`: it is only multiplied by weights, or not looked at."""
+    """Whether contexts may be `nvil.sparse.SparseCases`: they are only multiplied by weights, or not looked at."""
 
     @abc.abstractmethod
     def init(self, key: Key[Array, ""], signal: Signal, contexts: Contexts) -> tuple[Any, Any]:
@@ -199,7 +199,8 @@ class Chain(Transformation):
         total = jnp.zeros_like(signal)
         states = []
         for transformation, own_psi, own_state in zip(self.transformations, psi, state, strict=True):
-            signal, baseline, new_state = transformation.update(signal, contexts, own_psi, own_state)
+            seen = contexts if takes_sparse(transformation) else dense(contexts)
+            signal, baseline, new_state = transformation.update(signal, seen, own_psi, own_state)
             total = total + baseline
             states.append(new_state)
         return signal, total, tuple(states)

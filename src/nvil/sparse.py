@@ -130,5 +130,13 @@ _inner.defvjp(_inner_forward, _inner_backward)
 
 
 def takes_sparse(*parts: Any) -> bool:
-    """Whether all of these, an estimator and a pair's networks, say by `sparse` that x may be `SparseCases`."""
-    return all(getattr(part, "sparse", False) for part in parts)
+    """Whether all of these, such as an estimator and a pair's networks, say by `sparse` that x may be `SparseCases`.
+
+    A class has to say so itself: one that is derived from ours may do something else to x.
+    """
+    return all("sparse" in vars(type(part)) and part.sparse for part in parts)
+
+
+def dense(contexts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same with arrays in the place of `SparseCases`."""
+    return tuple(each.dense() if isinstance(each, SparseCases) else each for each in contexts)

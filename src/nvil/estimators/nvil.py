@@ -1,6 +1,6 @@
 """Neural variational inference and learning: Algorithm 1 of the paper, and REINFORCE as its bare form."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -35,13 +35,10 @@ class NVIL(Estimator):
     which are used for nothing.
     """
 
+    sparse: ClassVar[bool] = True
     transformation: Chain
     samples: int = 1
     local: bool = True
-
-    @property
-    def sparse(self) -> bool:
-        return all(each.sparse for each in self.transformation.transformations)
 
     def init(self, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[Any, Any]:
         """Baselines, and statistics c and v that start at those of one extra draw for `x`.
