@@ -31,6 +31,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/update_cost.py
 	$(BIN)/python benchmarks/estimator_cost.py
 	$(BIN)/python benchmarks/layer_cost.py
+	$(BIN)/python benchmarks/sparse_cost.py
 	$(BIN)/python benchmarks/checkpoint_cost.py
 	$(BIN)/python benchmarks/corpus.py
 

@@ -156,8 +156,8 @@ MUTANTS = (
     Mutant(
         "the normaliser of the first word only",
         "layers.py",
-        "jnp.sum(value, axis=-1) * jax.nn.logsumexp(logits, axis=-1)",
-        "jax.nn.logsumexp(logits, axis=-1)",
+        "jnp.sum(value, axis=-1) * normaliser",
+        "normaliser",
         named("layers", "multinomial_log_prob_leaves_the_coefficient_out"),
     ),
     Mutant(
@@ -837,10 +837,24 @@ MUTANTS = (
     ),
     Mutant(
         "a sparse row takes an entry of the next",
-        "data/sparse.py",
-        "stored = places < end[:, None]",
-        "stored = places <= end[:, None]",
+        "sparse.py",
+        'side="right"',
+        'side="left"',
         named("layers", "sparse_rows_are_the_dense_ones") + "[0.3]",
+    ),
+    Mutant(
+        "the gradient from sparse cases forgets the centre",
+        "sparse.py",
+        "gradient = -x.center[:, None]",
+        "gradient = 0 * x.center[:, None]",
+        named("layers", "gradients_from_sparse_cases_are_those_from_dense_ones"),
+    ),
+    Mutant(
+        "of sparse cases only the first piece counts",
+        "sparse.py",
+        "fori_loop(1, -(-last[-1] // self.piece)",
+        "fori_loop(1, 1",
+        named("layers", "gradients_from_sparse_cases_are_those_from_dense_ones"),
     ),
     Mutant(
         "a stream starts over with every window",

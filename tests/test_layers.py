@@ -9,8 +9,8 @@ import scipy.sparse
 import scipy.stats
 
 import nvil
-from helpers import randomised
-from nvil import exact
+from helpers import assert_trees_close, nvil_with, randomised, started
+from nvil import estimators, exact, optimisers, signals
 from nvil.layers import (
     AutoregressiveBernoulli,
     AutoregressiveCategorical,
@@ -21,6 +21,7 @@ from nvil.layers import (
     sample_in_blocks,
 )
 from nvil.rows import as_rows
+from nvil.sparse import SparseCases, takes_sparse
 
 pytestmark = pytest.mark.usefixtures("float64")
 LEVEL = 1e-4  # chi-square tests fail by chance once in ten thousand seeds; the seeds are fixed
@@ -178,17 +179,78 @@ def test_sparse_rows_are_the_dense_ones(density):
     np.testing.assert_array_equal(rows.take(picked, jax.random.key(0)), matrix.toarray()[np.asarray(picked)])
 
 
+def documents():
+    """60 documents of about two out of 100 words, but one of none and one of 60."""
+    counts = np.random.default_rng(0).poisson(0.02, (60, 100)).astype(float)
+    counts[0], counts[1, :60] = 0, 2
+    return counts
+
+
 def test_training_on_sparse_counts_is_training_on_dense_ones():
-    counts = np.random.default_rng(0).poisson(0.7, (60, 6)).astype(np.float32)
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        trained = []
-        for data in (counts, scipy.sparse.csr_matrix(counts), scipy.sparse.csr_array(counts)):
-            pair = nvil.sbn(6, (3,), lengths=(4,), mean=counts.mean(0))
+    counts = documents()
+    trained = []
+    for data in (counts, scipy.sparse.csr_matrix(counts), scipy.sparse.csr_array(counts)):
+        pair = nvil.sbn(100, (3,), lengths=(4,), mean=counts.mean(0))
+        with jax.numpy_dtype_promotion("standard"):  # optax
             *_, report = nvil.fit(pair, data, updates=30, validation=10)
-            trained.append((report.validation_bound, np.asarray(report.state.params.model.layers[0].logits.weights)))
-    for other in trained[1:]:
-        assert other[0] == trained[0][0]
-        np.testing.assert_array_equal(other[1], trained[0][1])
+        trained.append((report.validation_bound, report.state.params.pair))
+    assert_trees_close(trained[1], trained[0], 1e-10)
+    assert_trees_close(trained[2], trained[1], 0)
+
+
+@pytest.mark.parametrize(("samples", "hidden"), [(1, (3,)), (2, (3, 2))])
+def test_gradients_from_sparse_cases_are_those_from_dense_ones(samples, hidden):
+    picked = np.array([1, 0, 1, 7, 59])  # more words than a minibatch usually has, and none
+    dense = jnp.asarray(documents()[picked])
+    rows = as_rows(scipy.sparse.csr_array(documents())).on_device()
+    sparse = rows.sparse().take(jnp.asarray(picked), jax.random.key(0))
+    np.testing.assert_array_equal(sparse.dense(), dense)
+    assert int(jnp.sum(sparse.end - sparse.begin)) > 2 * sparse.piece
+    pair = randomised(nvil.sbn(100, hidden, lengths=(4,), mean=np.ones(100)), 0)
+    estimator = nvil_with(samples=samples)
+    assert takes_sparse(estimator, *pair)
+    params, state = started(estimator, pair, dense)
+
+    @eqx.filter_jit
+    def gradients(x):
+        return estimator.gradients(jax.random.key(3), params, x, state)
+
+    assert_trees_close(gradients(sparse), gradients(dense), 1e-11)
+
+
+@pytest.mark.parametrize("name", ["vimco", "wake_sleep", "disarm", "rebar"])
+def test_other_estimators_take_sparse_cases(name):
+    rows = as_rows(scipy.sparse.csr_array(documents())).on_device()
+    estimator, pair = getattr(estimators, name)(), nvil.sbn(100, (2, 2), lengths=(4,))
+    assert takes_sparse(estimator, *pair)
+    baselines, state = eqx.filter_eval_shape(estimator.init, jax.random.key(0), pair, jnp.zeros((5, 100)))
+    params = nvil.Parameters(*pair, baselines)
+    found, there = (
+        eqx.filter_eval_shape(estimator.gradients, jax.random.key(0), params, x, state)
+        for x in (rows.sparse().minibatch(jax.random.key(0), 5), jnp.zeros((5, 100)))
+    )
+    assert jax.tree.map(lambda leaf: leaf.shape, found) == jax.tree.map(lambda leaf: leaf.shape, there)
+
+
+def test_whoever_does_not_take_sparse_cases_gets_dense_ones():
+    class Doubled(signals.Transformation):
+        def init(self, key, signal, contexts):
+            return None, None
+
+        def update(self, signal, contexts, psi, state):
+            return signal + 2 * contexts[0].sum(axis=-1)[:, None], 0.0, None
+
+    counts = scipy.sparse.csr_array(documents())
+    words, bits = nvil.sbn(100, (2,), lengths=(4,)), nvil.sbn(100, (2,))
+    assert not takes_sparse(bits.model)
+    assert not takes_sparse(type("Derived", (type(words.model),), {})(words.model.layers))
+    for pair, data in ((words, counts), (bits, counts > 0)):
+        learner = nvil.Learner(estimators.nvil(Doubled()), optimisers.sgd())
+        rows = as_rows(data.astype(float)).on_device()
+        assert isinstance(rows.sparse().minibatch(jax.random.key(0), 2), SparseCases)
+        eqx.filter_eval_shape(learner.step, learner.init(pair, rows), rows)
+    crowded = as_rows(scipy.sparse.csr_array(np.ones((4, 10)))).on_device()
+    assert crowded.sparse() is crowded
 
 
 class Fixed:

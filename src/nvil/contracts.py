@@ -5,7 +5,7 @@
 """
 
 import abc
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -24,7 +24,8 @@ class Model(Protocol):
 
     A model may also have `check(source)`, which refuses data that it cannot explain (`nvil.rows.Source`) by raising a
     `UsageError`. Without it any finite numbers will do. A conditional model P(x, h | y) has `given`, the number of
-    columns of y with which its cases begin; its `sample` and `mean` then take y as their last argument.
+    columns of y with which its cases begin; its `sample` and `mean` then take y as their last argument. Minibatches of
+    sparse data are dense, unless P, Q and the estimator all have a true `sparse`: then x is `nvil.sparse.SparseCases`.
     """
 
     def log_prob(self, x: Any, h: Latents) -> Float[Array, "batch terms"]:
@@ -174,6 +175,9 @@ class Estimator(eqx.Module):
     possible draw (`enumerate_draws`) in the place of the sampled ones. A skeleton of an estimator of your own is in
     docs/extending.md.
     """
+
+    sparse: ClassVar[bool] = False
+    """Whether x may be `nvil.sparse.SparseCases`, as it may where x is for the networks alone; else it is dense."""
 
     def check(self, pair: Pair) -> None:
         """Refuse, in a sentence and before anything is compiled, a pair that this estimator cannot train.

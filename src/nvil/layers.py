@@ -21,8 +21,10 @@ from nvil.domains import BINARY, COUNTS, NUMBERS, Domain, after, one_hot
 from nvil.errors import UsageError
 from nvil.random import uniform
 from nvil.rows import Source
+from nvil.sparse import SparseCases
 
-LogitsMap = Callable[[Float[Array, "*batch inputs"]], Float[Array, "*batch units"]]
+Context = Float[Array, "*batch inputs"] | SparseCases
+LogitsMap = Callable[[Context], Float[Array, "*batch units"]]
 
 
 class Affine(eqx.Module):
@@ -31,7 +33,7 @@ class Affine(eqx.Module):
     weights: Float[Array, "inputs outputs"]
     bias: Float[Array, " outputs"]
 
-    def __call__(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+    def __call__(self, context: Context) -> Float[Array, "*batch outputs"]:
         return context @ self.weights + self.bias
 
 
@@ -58,7 +60,7 @@ class Nonlinear(eqx.Module):
     last: Affine
     activation: str = eqx.field(static=True)
 
-    def __call__(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+    def __call__(self, context: Context) -> Float[Array, "*batch outputs"]:
         for layer in self.between:
             context = ACTIVATIONS[self.activation](layer(context))
         return self.last(context)
@@ -89,22 +91,18 @@ class Layer(eqx.Module):
     """The values it explains, which data is checked against. A subclass that wants others says so here."""
 
     @abc.abstractmethod
-    def sample(self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+    def sample(self, key: Key[Array, ""], context: Context) -> Float[Array, "*batch units"]:
         """Draw one value for every case of the batch."""
 
     @abc.abstractmethod
-    def log_prob(
-        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
-    ) -> Float[Array, "*batch"]:
+    def log_prob(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch"]:
         """log P(value | context), one number per case."""
 
     @abc.abstractmethod
-    def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+    def mean(self, context: Context) -> Float[Array, "*batch units"]:
         """E[value | context]."""
 
-    def conditional_mean(
-        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
-    ) -> Float[Array, "*batch units"]:
+    def conditional_mean(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch units"]:
         """E[value_j | value_1..j-1, context] of every unit j; for independent units, `mean`."""
         return self.mean(context)
 
@@ -137,22 +135,18 @@ class Bernoulli(Layer):
     logits: LogitsMap
     units: int = eqx.field(static=True)
 
-    def sample(self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+    def sample(self, key: Key[Array, ""], context: Context) -> Float[Array, "*batch units"]:
         mean = self.mean(context)
         return (uniform(key, mean.shape) < mean).astype(mean.dtype)
 
-    def log_prob(
-        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
-    ) -> Float[Array, "*batch"]:
+    def log_prob(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch"]:
         return bernoulli_log_prob(value, self.logits(context))
 
-    def conditional_logits(
-        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
-    ) -> Float[Array, "*batch units"]:
+    def conditional_logits(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch units"]:
         """The logits of every unit given the context and the units before it."""
         return self.logits(context)
 
-    def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+    def mean(self, context: Context) -> Float[Array, "*batch units"]:
         return jax.nn.sigmoid(self.logits(context))
 
     def support(self) -> Float[np.ndarray, "states units"]:
@@ -171,7 +165,7 @@ class AutoregressiveBernoulli(Layer):
     within: Float[Array, "units units"]
     units: int = eqx.field(static=True)
 
-    def sample(self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+    def sample(self, key: Key[Array, ""], context: Context) -> Float[Array, "*batch units"]:
         logits = self.logits(context)
         draws = uniform(key, logits.shape)
         # u < sigmoid(a) is a > logit(u): no exponential inside the sequential part
@@ -179,23 +173,17 @@ class AutoregressiveBernoulli(Layer):
         value = sample_in_blocks(margin.reshape(-1, self.units), self._masked())
         return value.reshape(logits.shape)
 
-    def log_prob(
-        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
-    ) -> Float[Array, "*batch"]:
+    def log_prob(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch"]:
         return bernoulli_log_prob(value, self.conditional_logits(value, context))
 
-    def conditional_logits(
-        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
-    ) -> Float[Array, "*batch units"]:
+    def conditional_logits(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch units"]:
         """The logits of every unit given the context and the units before it."""
         return self.logits(context) + value @ self._masked()
 
-    def conditional_mean(
-        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
-    ) -> Float[Array, "*batch units"]:
+    def conditional_mean(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch units"]:
         return jax.nn.sigmoid(self.conditional_logits(value, context))
 
-    def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+    def mean(self, context: Context) -> Float[Array, "*batch units"]:
         """E[value | context], *estimated*: the average of P(v_j = 1 | v_1..j-1, context) over 64 fixed samples of v."""
         return _sampled_mean(self, context)
 
@@ -220,7 +208,7 @@ class Multinomial(Layer):
     units: int = eqx.field(static=True)
     lengths: tuple[int, ...] = eqx.field(static=True)
 
-    def sample(self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+    def sample(self, key: Key[Array, ""], context: Context) -> Float[Array, "*batch units"]:
         length_key, word_key = jax.random.split(key)
         logits = self.logits(context)
         longest = max(self.lengths)
@@ -233,13 +221,14 @@ class Multinomial(Layer):
         counts = jnp.zeros_like(cumulative).at[rows, words].add(written.astype(cumulative.dtype), mode="drop")
         return counts.reshape(logits.shape)
 
-    def log_prob(
-        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
-    ) -> Float[Array, "*batch"]:
+    def log_prob(self, value: Float[Array, "*batch units"] | SparseCases, context: Context) -> Float[Array, "*batch"]:
         logits = self.logits(context)
-        return jnp.sum(value * logits, axis=-1) - jnp.sum(value, axis=-1) * jax.nn.logsumexp(logits, axis=-1)
+        normaliser = jax.nn.logsumexp(logits, axis=-1)
+        if isinstance(value, SparseCases):
+            return value.inner(logits) - value.sums() * normaliser
+        return jnp.sum(value * logits, axis=-1) - jnp.sum(value, axis=-1) * normaliser
 
-    def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+    def mean(self, context: Context) -> Float[Array, "*batch units"]:
         return float(np.mean(self.lengths)) * jax.nn.softmax(self.logits(context))
 
     def support(self) -> Float[np.ndarray, "states units"]:
@@ -262,22 +251,20 @@ class Categorical(Layer):
     units: int = eqx.field(static=True)
     categories: int = eqx.field(static=True)
 
-    def sample(self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+    def sample(self, key: Key[Array, ""], context: Context) -> Float[Array, "*batch units"]:
         logits = self.by_variable(self.logits(context))
         return self._chosen(logits, uniform(key, logits.shape[:-1])).reshape(*logits.shape[:-2], self.units)
 
-    def log_prob(
-        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
-    ) -> Float[Array, "*batch"]:
+    def log_prob(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch"]:
         log_rate = self.log_rates(value, context)
         return jnp.sum(self.by_variable(value) * log_rate, axis=(-2, -1))
 
-    def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+    def mean(self, context: Context) -> Float[Array, "*batch units"]:
         logits = self.logits(context)
         return jax.nn.softmax(self.by_variable(logits)).reshape(logits.shape)
 
     def log_rates(
-        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
+        self, value: Float[Array, "*batch units"], context: Context
     ) -> Float[Array, "*batch variables categories"]:
         """The log-probability of every category of every variable, given the context and the variables before it."""
         return jax.nn.log_softmax(self.by_variable(self.logits(context)))
@@ -309,7 +296,7 @@ class AutoregressiveCategorical(Categorical):
 
     within: Float[Array, "units units"]
 
-    def sample(self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+    def sample(self, key: Key[Array, ""], context: Context) -> Float[Array, "*batch units"]:
         logits = self.logits(context)
         size = self.categories
         draws = uniform(key, (*logits.shape[:-1], self.units // size))
@@ -324,16 +311,14 @@ class AutoregressiveCategorical(Categorical):
         return jax.lax.fori_loop(0, self.units // size, step, (logits, jnp.zeros_like(logits)))[1]
 
     def log_rates(
-        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
+        self, value: Float[Array, "*batch units"], context: Context
     ) -> Float[Array, "*batch variables categories"]:
         return jax.nn.log_softmax(self.by_variable(self.logits(context) + value @ self._masked()))
 
-    def conditional_mean(
-        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
-    ) -> Float[Array, "*batch units"]:
+    def conditional_mean(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch units"]:
         return jnp.exp(self.log_rates(value, context)).reshape(value.shape)
 
-    def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+    def mean(self, context: Context) -> Float[Array, "*batch units"]:
         """E[value | context], *estimated*, as that of `AutoregressiveBernoulli`."""
         return _sampled_mean(self, context)
 
@@ -351,29 +336,25 @@ class Gaussian(Layer):
     moments: LogitsMap
     units: int = eqx.field(static=True)
 
-    def sample(self, key: Key[Array, ""], context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+    def sample(self, key: Key[Array, ""], context: Context) -> Float[Array, "*batch units"]:
         mean, log_deviation = self.mean_and_log_deviation(context)
         return mean + jnp.exp(log_deviation) * jax.random.normal(key, mean.shape, mean.dtype)
 
-    def log_prob(
-        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
-    ) -> Float[Array, "*batch"]:
+    def log_prob(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch"]:
         mean, log_deviation = self.mean_and_log_deviation(context)
         noise = (value - mean) * jnp.exp(-log_deviation)
         return -jnp.sum(0.5 * noise**2 + log_deviation, axis=-1) - 0.5 * math.log(2 * math.pi) * self.units
 
-    def mean(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+    def mean(self, context: Context) -> Float[Array, "*batch units"]:
         return self.mean_and_log_deviation(context)[0]
 
     def mean_and_log_deviation(
-        self, context: Float[Array, "*batch inputs"]
+        self, context: Context
     ) -> tuple[Float[Array, "*batch units"], Float[Array, "*batch units"]]:
         moments = self.moments(context)
         return moments[..., : self.units], moments[..., self.units :]
 
-    def reparameterised(
-        self, value: Float[Array, "*batch units"], context: Float[Array, "*batch inputs"]
-    ) -> Float[Array, "*batch units"]:
+    def reparameterised(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch units"]:
         """The same value as a function of the layer's parameters and its context, the noise behind it being fixed."""
         mean, log_deviation = self.mean_and_log_deviation(context)
         noise = jax.lax.stop_gradient((value - mean) * jnp.exp(-log_deviation))
@@ -387,13 +368,13 @@ class Standardised(eqx.Module):
     center: Constant
     deviation: Constant
 
-    def __call__(self, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+    def __call__(self, context: Context) -> Float[Array, "*batch outputs"]:
         center, deviation = jax.lax.stop_gradient((self.center.value, self.deviation.value))
         mean, log_deviation = jnp.split(self.moments(context), 2, axis=-1)
         return jnp.concatenate([center + deviation * mean, jnp.log(deviation) + log_deviation], axis=-1)
 
 
-def _sampled_mean(layer: Layer, context: Float[Array, "*batch inputs"]) -> Float[Array, "*batch units"]:
+def _sampled_mean(layer: Layer, context: Context) -> Float[Array, "*batch units"]:
     """The average of E[value_j | value_1..j-1, context] over 64 fixed samples of the values before."""
 
     def conditional(key: Key[Array, ""]) -> Float[Array, "*batch units"]:

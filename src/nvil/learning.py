@@ -25,6 +25,7 @@ from nvil.evaluation import Evaluation, evaluate
 from nvil.optimisers import adam
 from nvil.random import seeded_key
 from nvil.rows import Rows
+from nvil.sparse import takes_sparse
 
 AVERAGE_EVERY = 10
 """Updates between two that go into the average: a pass over all parameters is too dear for each."""
@@ -83,6 +84,7 @@ class Learner(eqx.Module):
     def step(self, state: TrainState, rows: Rows) -> tuple[TrainState, Info, Parameters]:
         """One update: `(new state, info, gradients)`. Its randomness comes from the state's key and step alone."""
         data_key, draw_key = jax.random.split(jax.random.fold_in(state.key, state.step))
+        rows = rows.sparse() if takes_sparse(self.estimator, *state.params.pair) else rows
         x = rows.minibatch(data_key, self.batch_size, state.step)
         gradients, estimator_state, info = self.estimator.gradients(draw_key, state.params, x, state.estimator)
         # The gradients point uphill and optax walks downhill.

@@ -11,8 +11,11 @@ from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Constant
 from nvil.errors import UsageError
-from nvil.layers import Gaussian, Layer
+from nvil.layers import Affine, Gaussian, Layer, Multinomial, Nonlinear
 from nvil.rows import Source
+from nvil.sparse import SparseCases
+
+Cases = Float[Array, "*batch visible"] | SparseCases
 
 
 class BeliefNetwork(eqx.Module):
@@ -27,21 +30,19 @@ class BeliefNetwork(eqx.Module):
     layers: tuple[Layer, ...]
     given: int = eqx.field(static=True, default=0)
 
-    def log_prob(
-        self, x: Float[Array, "*batch visible"], h: tuple[Float[Array, "*batch _"], ...]
-    ) -> Float[Array, "*batch terms"]:
-        values = (x[..., self.given :], *h)
+    def log_prob(self, x: Cases, h: tuple[Float[Array, "*batch _"], ...]) -> Float[Array, "*batch terms"]:
+        values: tuple[Any, ...] = (x if isinstance(x, SparseCases) else x[..., self.given :], *h)
         terms = [
             layer.log_prob(value, context)
             for layer, value, context in zip(self.layers, values, self.parents(x, h), strict=True)
         ]
         return jnp.stack(terms, axis=-1)
 
-    def parents(
-        self, x: Float[Array, "*batch _"], h: tuple[Float[Array, "*batch _"], ...]
-    ) -> tuple[Float[Array, "*batch _"], ...]:
+    def parents(self, x: Cases, h: tuple[Float[Array, "*batch _"], ...]) -> tuple[Float[Array, "*batch _"], ...]:
         """What each layer is conditioned on: the layer above it, and y."""
         above = (*h, _empty(h[-1].shape[:-1], h[-1].dtype))
+        if isinstance(x, SparseCases):  # documents, without y
+            return above
         return tuple(beside(value, x[..., : self.given]) for value in above)
 
     def sample(
@@ -67,6 +68,11 @@ class BeliefNetwork(eqx.Module):
         """
         y = self._known(y, h[0].shape[:-1])
         return beside(y, self.layers[0].mean(beside(h[0], y)))
+
+    @property
+    def sparse(self) -> bool:
+        """Whether x may be `nvil.sparse.SparseCases`: documents."""
+        return isinstance(self.layers[0], Multinomial)
 
     def _known(self, y: Array | None, batch: tuple[int, ...]) -> Float[Array, "*batch given"]:
         if y is None and self.given:
@@ -103,24 +109,22 @@ class InferenceNetwork(eqx.Module):
     deviation: Constant | None = None
 
     def contexts(
-        self, x: Float[Array, "*batch visible"], h: tuple[Float[Array, "*samples _"], ...]
-    ) -> tuple[Float[Array, "*_ _"], ...]:
+        self, x: Cases, h: tuple[Float[Array, "*samples _"], ...]
+    ) -> tuple[Float[Array, "*_ _"] | SparseCases, ...]:
         return (self._centred(x), *(self.above(x, value) for value in h[:-1]))
 
-    def above(self, x: Float[Array, "*batch visible"], value: Float[Array, "*_ _"]) -> Float[Array, "*_ _"]:
+    def above(self, x: Cases, value: Float[Array, "*_ _"]) -> Float[Array, "*_ _"]:
         """What the layer above one with this `value` is conditioned on: the value, and y."""
-        return beside(value, self._centred(x)[..., : self.given])
+        return value if isinstance(x, SparseCases) else beside(value, self._centred(x)[..., : self.given])
 
-    def log_prob(
-        self, h: tuple[Float[Array, "*batch _"], ...], x: Float[Array, "*batch visible"]
-    ) -> Float[Array, "*batch layers"]:
+    def log_prob(self, h: tuple[Float[Array, "*batch _"], ...], x: Cases) -> Float[Array, "*batch layers"]:
         terms = [
             layer.log_prob(value, context)
             for layer, value, context in zip(self.layers, h, self.contexts(x, h), strict=True)
         ]
         return jnp.stack(terms, axis=-1)
 
-    def sample(self, key: Key[Array, ""], x: Float[Array, "*batch visible"]) -> tuple[Float[Array, "*batch _"], ...]:
+    def sample(self, key: Key[Array, ""], x: Cases) -> tuple[Float[Array, "*batch _"], ...]:
         context = self._centred(x)
         h = []
         keys = jax.random.split(key, len(self.layers))
@@ -129,9 +133,7 @@ class InferenceNetwork(eqx.Module):
             context = self.above(x, h[-1])
         return tuple(h)
 
-    def mean(
-        self, x: Float[Array, "*batch visible"], h: tuple[Float[Array, "*batch _"], ...]
-    ) -> tuple[Float[Array, "*batch _"], ...]:
+    def mean(self, x: Cases, h: tuple[Float[Array, "*batch _"], ...]) -> tuple[Float[Array, "*batch _"], ...]:
         """E[h^i_j | h^i_1..j-1, h^(i-1)] of every unit, given a sample h of what it depends on.
 
         Averaged over samples h ~ Q(h | x) it is E[h | x]; for the first layer of a factorial Q one sample is enough.
@@ -142,7 +144,7 @@ class InferenceNetwork(eqx.Module):
         )
 
     def reparameterised(
-        self, x: Float[Array, "*batch visible"], h: tuple[Float[Array, "*batch _"], ...]
+        self, x: Cases, h: tuple[Float[Array, "*batch _"], ...]
     ) -> tuple[Float[Array, "*batch _"], ...]:
         """The same h, those of Gaussian layers as functions of Q's parameters and of the layers below (Section 3.1)."""
         values = []
@@ -160,7 +162,14 @@ class InferenceNetwork(eqx.Module):
         """Every joint state of the latents."""
         return _joint_support(self.layers)
 
-    def _centred(self, x: Float[Array, "*batch visible"]) -> Float[Array, "*batch visible"]:
+    @property
+    def sparse(self) -> bool:
+        """Whether x may be `nvil.sparse.SparseCases`: the first that is done to it, centred, is a product."""
+        first = self.layers[0]
+        inputs = first.moments if isinstance(first, Gaussian) else getattr(first, "logits", None)
+        return isinstance(inputs, Affine | Nonlinear) and not self.given and self.deviation is None
+
+    def _centred(self, x: Any) -> Any:
         x = x - jax.lax.stop_gradient(self.center.value)
         return x if self.deviation is None else x / jax.lax.stop_gradient(self.deviation.value)
 

@@ -70,7 +70,7 @@ class Rows(eqx.Module):
         """Some of the rows."""
 
     @abc.abstractmethod
-    def take(self, rows: Int[Array, " size"], key: Key[Array, ""]) -> Float[Array, "size ..."]:
+    def take(self, rows: Int[Array, " size"], key: Key[Array, ""]) -> Any:
         """The given rows as the networks take them; called inside compiled loops. `key` is for rows that vary."""
 
     @abc.abstractmethod
@@ -100,11 +100,15 @@ class Rows(eqx.Module):
             hint = f"; {domain.hint}" if domain.hint and np.isfinite(found[1]) else ""
             raise UsageError(f"Case {found[0]} (from 0) holds {found[1]:g}, where {domain.words} are needed{hint}.")
 
+    def sparse(self) -> "Rows":
+        """The same rows for networks that take `nvil.sparse.SparseCases`: drawn as such, if they are stored so."""
+        return self
+
     def fixed(self, seed: int = 0) -> "Rows":
         """The same rows to evaluate on, where every draw must be the same."""
         return self
 
-    def minibatch(self, key: Key[Array, ""], size: int, step: Int[Array, ""] | int = 0) -> Float[Array, "size ..."]:
+    def minibatch(self, key: Key[Array, ""], size: int, step: Int[Array, ""] | int = 0) -> Any:
         """Cases drawn at random with replacement (Section 4.1)."""
         which, how = jax.random.split(key)
         return self.take(jax.random.randint(which, (size,), 0, self.shape[0]), how)

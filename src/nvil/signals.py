@@ -28,7 +28,7 @@ it), and the new state. A baseline must not depend on the latents it is a baseli
 """
 
 import abc
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -37,9 +37,10 @@ from jaxtyping import Array, Float, Key
 
 from nvil.errors import UsageError, choose
 from nvil.layers import Affine, affine
+from nvil.sparse import SparseCases, dense, takes_sparse
 
 Signal = Float[Array, "samples cases signals"]
-Contexts = tuple[Float[Array, "*_ _"], ...]
+Contexts = tuple[Float[Array, "*_ _"] | SparseCases, ...]
 """What each signal's baseline may see. That of the first, x, has no sample axis."""
 Order = Literal["paper", "strict"]
 
@@ -73,6 +74,9 @@ def local_signals(
 class Transformation(eqx.Module):
     """The contract of every step between the raw signal and the one that multiplies grad log Q."""
 
+    sparse: ClassVar[bool] = False
+    """Whether contexts may be `nvil.sparse.SparseCases`: they are only multiplied by weights, or not looked at."""
+
     @abc.abstractmethod
     def init(self, key: Key[Array, ""], signal: Signal, contexts: Contexts) -> tuple[Any, Any]:
         """Make `(psi, state)`: trained parameters, and statistics that start at those of `signal`."""
@@ -90,6 +94,7 @@ class InputDependentBaseline(Transformation):
     The output starts at zero, so that an untrained baseline changes nothing.
     """
 
+    sparse: ClassVar[bool] = True
     units: int = 100
 
     def init(self, key: Key[Array, ""], signal: Signal, contexts: Contexts) -> tuple[Any, None]:
@@ -117,6 +122,7 @@ class RunningMean(Transformation):
     `order="strict"` subtracts the previous c and is unbiased.
     """
 
+    sparse: ClassVar[bool] = True
     decay: float = 0.8
     order: Order = "paper"
 
@@ -137,6 +143,7 @@ class VarianceNormalisation(Transformation):
     the expected gradient of layer i of Q is exactly 1 / max(1, sqrt v^i) of the true one, v from before the update.
     """
 
+    sparse: ClassVar[bool] = True
     decay: float = 0.8
     order: Order = "paper"
 
@@ -159,6 +166,8 @@ class LeaveOneOut(Transformation):
     The other samples are independent of sample s, so this is a baseline: with nothing after it the estimator is
     unbiased. It needs at least two samples per case.
     """
+
+    sparse: ClassVar[bool] = True
 
     def init(self, key: Key[Array, ""], signal: Signal, contexts: Contexts) -> tuple[None, None]:
         return None, None
@@ -190,7 +199,8 @@ class Chain(Transformation):
         total = jnp.zeros_like(signal)
         states = []
         for transformation, own_psi, own_state in zip(self.transformations, psi, state, strict=True):
-            signal, baseline, new_state = transformation.update(signal, contexts, own_psi, own_state)
+            seen = contexts if takes_sparse(transformation) else dense(contexts)
+            signal, baseline, new_state = transformation.update(signal, seen, own_psi, own_state)
             total = total + baseline
             states.append(new_state)
         return signal, total, tuple(states)

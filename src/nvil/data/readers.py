@@ -35,7 +35,7 @@ from nvil.data.folders import (
     splits_of,
     texts,
 )
-from nvil.data.sparse import SparseRows, sparse_rows
+from nvil.data.sparse import SparseRows, sparse_rows, stored_rows
 from nvil.errors import UsageError
 
 Labels = dict[str, tuple[str, ...]]
@@ -475,7 +475,7 @@ def _read_matrix_folder(path: Path, *_: Any) -> Contents:
         raise ValueError("its offsets are not those of rows")
     if len(columns) and not (columns.min() >= 0 and columns.max() < len(words)):
         raise ValueError("it has a column that is not in its vocabulary")
-    rows = SparseRows(values, columns, np.asarray(offsets[:-1]), np.asarray(offsets[1:]), len(words))
+    rows = stored_rows(values, columns, offsets, len(words))
     if not (path / "test.npy").exists():
         return Contents({"all": rows}, words)
     test = np.load(path / "test.npy", allow_pickle=False)

@@ -1,11 +1,9 @@
-"""Sparse word counts: a corpus is never held densely, only the minibatch at hand is."""
+"""Sparse word counts: a corpus is never held densely, at most the minibatch at hand is."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from jaxtyping import Array, Float, Int, Key
@@ -13,8 +11,10 @@ from jaxtyping import Array, Float, Int, Key
 from nvil.domains import Domain
 from nvil.errors import UsageError
 from nvil.rows import Rows, as_rows
+from nvil.sparse import SparseCases
 
-PIECE = 128
+SPARSE = 20
+"""Minibatches are sparse where at most one value in so many is not zero; of more, dense products are faster."""
 MATRIX_ROWS = 1000
 """Rows that are made a SciPy matrix at a time."""
 
@@ -23,6 +23,7 @@ class SparseRows(Rows):
     """Rows of a compressed sparse matrix: row r holds the entries from `begin[r]` up to `end[r]`.
 
     Counts and columns are kept in the smallest types that hold them, so that RCV1 (60 million entries) takes 180 MB.
+    A row has about `usual` entries.
     """
 
     values: Any
@@ -30,32 +31,26 @@ class SparseRows(Rows):
     begin: Any
     end: Any
     width: int = eqx.field(static=True)
+    usual: int = eqx.field(static=True)
 
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.begin), self.width
 
     def select(self, rows: Any) -> "SparseRows":
-        return SparseRows(self.values, self.columns, self.begin[rows], self.end[rows], self.width)
+        return SparseRows(self.values, self.columns, self.begin[rows], self.end[rows], self.width, self.usual)
 
-    def take(self, rows: Int[Array, " size"], key: Key[Array, ""]) -> Float[Array, "size width"]:
-        """The given rows, dense.
+    def take(self, rows: Int[Array, " size"], key: Key[Array, ""]) -> Any:
+        return self._cases(rows).dense()
 
-        Entries are added up in place, `PIECE` of every row at a time, until the fullest row *of these* is done.
-        """
-        begin, end = self.begin[rows], self.end[rows]
-        dense = jnp.zeros((len(rows), self.width), float)
-        row = jnp.arange(len(rows))[:, None]
+    def sparse(self) -> "SparseRows":
+        if self.usual * SPARSE > self.width:
+            return self
+        return DrawnSparse(self.values, self.columns, self.begin, self.end, self.width, self.usual)
 
-        def add(piece: Array, dense: Array) -> Array:
-            places = begin[:, None] + piece * PIECE + jnp.arange(PIECE, dtype=begin.dtype)
-            stored = places < end[:, None]
-            places = jnp.minimum(places, len(self.values) - 1)
-            values = jnp.where(stored, self.values[places], 0).astype(dense.dtype)
-            return dense.at[row, self.columns[places].astype(jnp.int32)].add(values)
-
-        pieces = -(-jnp.max(end - begin, initial=0) // PIECE)
-        return jax.lax.fori_loop(0, pieces, add, dense)
+    def _cases(self, rows: Int[Array, " size"]) -> SparseCases:
+        piece = len(rows) * self.usual * 5 // 4  # room for the entries of most minibatches
+        return SparseCases(self.begin[rows], self.end[rows], self.values, self.columns, self.width, piece)
 
     def dense(self) -> np.ndarray:
         return self.matrix().toarray()
@@ -93,6 +88,19 @@ class SparseRows(Rows):
         return map(as_matrix, self.blocks(MATRIX_ROWS))
 
 
+class DrawnSparse(SparseRows):
+    """Sparse rows whose minibatches are sparse too."""
+
+    def take(self, rows: Int[Array, " size"], key: Key[Array, ""]) -> SparseCases:
+        return self._cases(rows)
+
+
+def stored_rows(values: np.ndarray, columns: np.ndarray, offsets: np.ndarray, width: int) -> SparseRows:
+    """The rows of a compressed sparse matrix."""
+    usual = max(1, -(-len(values) // max(1, len(offsets) - 1)))
+    return SparseRows(values, columns, np.asarray(offsets[:-1]), np.asarray(offsets[1:]), width, usual)
+
+
 def as_matrix(rows: Rows) -> Any:
     """Rows of any kind as a SciPy matrix."""
     return rows.matrix() if isinstance(rows, SparseRows) else scipy.sparse.csr_array(rows.dense())
@@ -117,7 +125,7 @@ def sparse_rows(matrix: Any) -> SparseRows:
     if not len(values):  # at least one entry, so that the rows of a matrix of zeros can be drawn too
         values, columns = np.zeros(1, np.uint8), np.zeros(1, columns.dtype)
     offsets = matrix.indptr.astype(np.int32)
-    return SparseRows(values, columns, offsets[:-1], offsets[1:], matrix.shape[1])
+    return stored_rows(values, columns, offsets, matrix.shape[1])
 
 
 def smallest(values: np.ndarray) -> np.ndarray:

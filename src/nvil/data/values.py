@@ -1,5 +1,6 @@
 """What the values of a file are: bits, grey levels to be made bits, word counts, or real numbers."""
 
+import dataclasses
 import logging
 from typing import Any
 
@@ -79,7 +80,7 @@ def as_binary(rows: Any, where: Any, choices: Choices) -> Any:
         if isinstance(rows, SparseRows) and choices.threshold > 0:  # what is not stored stays off
             _check_finite(rows.values[None], where)
             on = (rows.values >= choices.threshold).astype(np.uint8)
-            return SparseRows(on, rows.columns, rows.begin, rows.end, rows.width)
+            return dataclasses.replace(rows, values=on)
         rows = _dense(rows)
         _check_finite(rows, where)
         return (rows >= choices.threshold).astype(np.uint8)

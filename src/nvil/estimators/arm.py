@@ -3,7 +3,7 @@
 ARM is of Yin & Zhou (2019); DisARM of Dong, Mnih & Tucker (2020), found independently as U2G by Yin et al. (2020).
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -38,6 +38,7 @@ class ARM(Estimator):
     anew and those below shared, as both papers do: a pair then costs 1 + layers samples. Unbiased.
     """
 
+    sparse: ClassVar[bool] = True
     samples: int = 1
 
     def check(self, pair: Pair) -> None:
@@ -98,6 +99,8 @@ class DisARM(ARM):
 
     The same expectation as ARM with less variance: units that are equal in h and h' have no gradient. Unbiased.
     """
+
+    sparse: ClassVar[bool] = True
 
     def factor(self, logits: Array, value: Array, other: Array, u: Array) -> Float[Array, "samples cases units"]:
         return 0.5 * (value - other) * jax.nn.sigmoid(jnp.abs(logits))

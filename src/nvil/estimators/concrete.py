@@ -1,6 +1,6 @@
 """Gumbel-softmax, or concrete, relaxation: *biased* (Jang et al., 2017; Maddison et al., 2017)."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -34,6 +34,7 @@ class Concrete(Estimator):
     of the binary latents that the same noise makes. docs/estimators.md has its bias on a small model.
     """
 
+    sparse: ClassVar[bool] = True
     samples: int = 1
     temperature: float = 0.5
 

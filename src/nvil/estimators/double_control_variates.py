@@ -1,6 +1,6 @@
 """Double control variates: a Taylor expansion on top of the leave-one-out baseline (Titsias & Shi, 2022)."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -28,6 +28,7 @@ class DoubleControlVariates(Estimator):
     differentiable in h.
     """
 
+    sparse: ClassVar[bool] = True
     samples: int = 4
 
     def check(self, pair: Pair) -> None:

@@ -1,6 +1,6 @@
 """MuProp: a first-order expansion at the mean field as the control variate (Gu, Levine, Sutskever & Mnih, 2016)."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -26,6 +26,7 @@ class MuProp(Estimator):
     differentiable in h, between 0 and 1 too.
     """
 
+    sparse: ClassVar[bool] = True
     samples: int = 1
 
     def check(self, pair: Pair) -> None:

@@ -1,6 +1,6 @@
 """Neural variational inference and learning: Algorithm 1 of the paper, and REINFORCE as its bare form."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -35,6 +35,7 @@ class NVIL(Estimator):
     which are used for nothing.
     """
 
+    sparse: ClassVar[bool] = True
     transformation: Chain
     samples: int = 1
     local: bool = True

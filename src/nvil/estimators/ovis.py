@@ -1,6 +1,7 @@
 """OVIS: control variates that are optimal for the bound of many samples in a limit (Liévin et al., 2020)."""
 
 import math
+from typing import ClassVar
 
 import jax
 from jaxtyping import Array, Float
@@ -23,6 +24,7 @@ class OVIS(VIMCO):
     with the arithmetic mean has c_k = L_-k.)
     """
 
+    sparse: ClassVar[bool] = True
     mean: str = "arithmetic"
     gamma: float = 0.0
 

@@ -1,7 +1,7 @@
 """REBAR: the concrete relaxation as a control variate, so that nothing of its bias is left (Tucker et al., 2017)."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -42,6 +42,7 @@ class REBAR(Estimator):
     grad a small, and with it its variance. log P must be differentiable in h, between 0 and 1 too.
     """
 
+    sparse: ClassVar[bool] = True
     samples: int = 1
     temperature: float = 0.5
 

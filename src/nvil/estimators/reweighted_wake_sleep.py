@@ -1,6 +1,6 @@
 """Reweighted wake-sleep: wake-sleep with many samples, weighted by importance (Bornschein & Bengio, 2015)."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -36,6 +36,7 @@ class ReweightedWakeSleep(Estimator):
     reported and validated is the bound of K samples. With `sleep=1` and one sample this is wake-sleep.
     """
 
+    sparse: ClassVar[bool] = True
     samples: int = 5
     sleep: float = 0.5
 

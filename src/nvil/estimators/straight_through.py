@@ -1,6 +1,6 @@
 """Straight-through: samples go forward, gradients go back through the means. *Biased* (Bengio et al., 2013)."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -21,6 +21,7 @@ class StraightThrough(Estimator):
     here to be compared with; docs/estimators.md has its bias on a small model.
     """
 
+    sparse: ClassVar[bool] = True
     samples: int = 1
 
     def check(self, pair: Pair) -> None:

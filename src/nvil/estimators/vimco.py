@@ -1,7 +1,7 @@
 """VIMCO: the bound of many samples, with each sample's baseline made of the others (Mnih & Rezende, 2016)."""
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -36,6 +36,7 @@ class VIMCO(Estimator):
     reparameterised: the second term goes through them, and the first has the log Q of the other layers only.
     """
 
+    sparse: ClassVar[bool] = True
     samples: int = 5
     mean: str = "geometric"
 

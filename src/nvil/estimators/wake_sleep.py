@@ -1,6 +1,6 @@
 """The wake-sleep algorithm (Hinton et al., 1995), NVIL's rival in the paper (Section 3.3)."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -29,6 +29,7 @@ class WakeSleep(Estimator):
     climb. The model needs `sample(key, cases)` beside the contract.
     """
 
+    sparse: ClassVar[bool] = True
     samples: int = 1
 
     def check(self, pair: Pair) -> None:
