@@ -1,6 +1,7 @@
 """20 Newsgroups, from raw posts to topics and to search, beside LDA and LSA on the same words: docs/newsgroups.md.
 
-    nvil train --data 20news-bydate.tar.gz --words 2000 --hidden 64 --updates 8000 --out runs/news
+    nvil train --data 20news-bydate.tar.gz --words 2000 --hidden 64 --updates 20000 --learning-rate 1e-3 \
+        --schedule cosine --weight-decay 0.01 --out runs/news
     python docs/newsgroups.py runs/news
 
 Prints the two tables of that page, and draws docs/hashing.png.

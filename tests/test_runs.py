@@ -817,6 +817,25 @@ def test_python_and_the_command_line_have_the_same_defaults():
     assert jax.tree.all(jax.tree.map(np.array_equal, given, built))
 
 
+@pytest.mark.parametrize(
+    ("choices", "chosen"),
+    [
+        ({}, ("leave-one-out", 2)),
+        ({"samples": 5}, ("leave-one-out", 5)),
+        ({"samples": 1}, ("input-dependent", 1)),
+        ({"baseline": "input-dependent"}, ("input-dependent", 1)),
+        ({"without": ("baseline",)}, ("input-dependent", 1)),
+        ({"optimiser": "sgd"}, ("input-dependent", 1)),
+        ({"estimator": "vimco"}, ("input-dependent", 5)),
+        ({"values": "binary"}, ("input-dependent", 1)),
+        ({"values": "binary", "baseline": "leave-one-out"}, ("leave-one-out", 2)),
+    ],
+)
+def test_documents_have_a_leave_one_out_baseline_by_default(choices, chosen):
+    config = Config(**{"values": "counts", **choices}).resolved()
+    assert (config.baseline, config.samples) == chosen
+
+
 def test_the_default_rate_of_sgd_is_smaller_for_documents():
     """Gradients are sums over words; the paper has 3e-5 on 20 Newsgroups (Section 4.3), 3e-4 on MNIST (4.2)."""
     rates = [Config(optimiser="sgd", values=values).resolved().learning_rate for values in ("binary", "counts")]
