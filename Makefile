@@ -33,6 +33,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/layer_cost.py
 	$(BIN)/python benchmarks/sparse_cost.py
 	$(BIN)/python benchmarks/checkpoint_cost.py
+	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/corpus.py
 
 figures: $(READY)

@@ -21,13 +21,14 @@ from nvil.layers import sample_in_blocks
 from nvil.rows import as_rows
 
 
-def documents(words: int):
-    """Zipfian counts, 75 distinct words per document."""
+def documents(words: int, times: int = 1):
+    """Zipfian counts, 75 distinct words per document: 2000 documents, so many times over."""
     random = np.random.default_rng(0)
     rate = 1 / np.arange(1, words + 1)
     columns = np.concatenate([random.choice(words, 75, replace=False, p=rate / rate.sum()) for _ in range(2000)])
-    indptr = np.arange(0, 2000 * 75 + 1, 75)
-    matrix = scipy.sparse.csr_array((np.ones(len(columns)), columns, indptr), shape=(2000, words))
+    columns = np.tile(columns, times)
+    indptr = np.arange(0, len(columns) + 1, 75)
+    matrix = scipy.sparse.csr_array((np.ones(len(columns)), columns, indptr), shape=(2000 * times, words))
     return as_rows(matrix).on_device()
 
 
