@@ -325,6 +325,31 @@ def test_real_numbers_and_gaussian_latents(capsys):
     assert "leave one out" in refused_after(capsys, "train", "--data", "numbers.npy", *both, "--out", "none")
 
 
+def test_categories_as_visibles(capsys):
+    table = np.random.default_rng(0).integers(0, 3, (60, 4))
+    np.savetxt("table.csv", table, "%d", delimiter=",", header="a,b,c,d", comments="")
+    settings = ("--hidden", "2", "--updates", "4", "--validation", "5", "--batch-size", "4")
+    given = ("--values", "categories", "--given", "c")
+    run("train", "--data", "table.csv", *given, *settings, "--out", "run")
+    out, err = capsys.readouterr()
+    assert "6 test cases of 3 categorical variables given 1 (each variable one of 3 categories)" in err
+    assert "x 3x3 given 3 <- h1 2" in err
+    best = nvil.data.load(table, values="categories", given="2")
+    best = nvil.data.factorial_bound(best.test, best.context, 3)
+    assert f"best factorial model  {best:8.2f} nats per case" in out
+    run("evaluate", "run", "--data", "table.csv")
+    run("sample", "run", "--count", "70", "--data", "table.csv", "--out", "samples.npz")
+    with np.load("samples.npz") as samples:
+        assert samples["x"].dtype == np.uint8
+        assert set(samples["x"].ravel()) == {0, 1, 2}
+        np.testing.assert_array_equal(samples["x"][:, 0], np.resize(table, (70, 4))[:, 2])
+        np.testing.assert_allclose(samples["mean"].sum(axis=-1), np.ones((70, 4)), rtol=1e-5)
+    np.savetxt("more.csv", table + 1, "%d", delimiter=",", header="a,b,c,d", comments="")
+    sentence = refused_after(capsys, "evaluate", "run", "--data", "more.csv")
+    assert "more.csv has the category 3 at row" in sentence
+    assert "the model was trained on categories from 0 to 2" in sentence
+
+
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory):
     """Grey pictures with a label before them, as the usual tables of digits have it, and a run on them."""

@@ -67,6 +67,12 @@ def numbers(columns):
     return Dataset("numbers", cases[:20], cases[20:], "numbers", choices=Choices(values="numbers"))
 
 
+def categories(variables, each):
+    cases = np.eye(each, dtype=np.uint8)[np.random.default_rng(0).integers(0, each, (30, variables))].reshape(30, -1)
+    choices = Choices(values="categories")
+    return Dataset("categories", cases[:20], cases[20:], "categories", categories=each, choices=choices)
+
+
 def bits(columns, image=None, context=0):
     cases = np.random.default_rng(0).integers(0, 2, (30, columns), dtype=np.uint8)
     return Dataset("bits", cases[:20], cases[20:], image=image, context=context, choices=Choices())
@@ -117,6 +123,7 @@ def pages(trained, tmp_path_factory):
             numbers(4),
             [line(20, -6.0, 2)],
         ),
+        "categories": (Config(hidden=(3,), values="categories", validation=5), categories(4, 3), [line(20, -6.0)]),
         # pictures given a context that is no part of them
         "conditional": (
             Config(hidden=(4,), latents=("categorical",), categories=3, validation=5),
@@ -165,7 +172,7 @@ class Outline(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-KINDS = ("image", "survey", "words", "numbers", "conditional", "hostile", "comparison")
+KINDS = ("image", "survey", "words", "numbers", "categories", "conditional", "hostile", "comparison")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -246,6 +253,9 @@ def test_what_a_run_does_not_have_is_left_out(pages):
     assert "Signal-to-noise" not in survey
     assert "Each is given the context of a test case." in pages["conditional"]
     assert "categories of h1" in pages["conditional"]
+    assert "test cases of 4 variables" in pages["categories"]
+    assert "the probability that its own then has" in pages["categories"]
+    assert "columns, 3 for the categories of each variable in turn, become more likely" in pages["categories"]
     assert "of independent Gaussians fitted to the training cases" in pages["numbers"]
     assert "Each row is a sample, each cell a variable." in pages["numbers"]
     assert "x 9 given 2 &lt;- h1 4x3" in pages["conditional"]

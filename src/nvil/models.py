@@ -36,7 +36,7 @@ from nvil.rows import Rows, as_rows
 
 Mean = Float[Array | np.ndarray, " visible"]
 WITHIN = ("factorial", "autoregressive")
-VISIBLES = ("bernoulli", "gaussian")
+VISIBLES = ("bernoulli", "categorical", "gaussian")
 LATENTS = ("bernoulli", "categorical", "gaussian")
 LATENT_BIAS = -2.0
 """Where the biases of the latents start: sparse, which won on every data set tried (results/README.md)."""
@@ -46,6 +46,7 @@ class Choices(TypedDict, total=False):
     """The choices that all named pairs share: keyword arguments, described at `sbn`."""
 
     visibles: str
+    visible_categories: int
     inference: str
     latents: str | Sequence[str]
     categories: int
@@ -66,7 +67,9 @@ def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair
 
     - `visible`: the number of columns of a case: of observed variables; for documents, of words in the vocabulary.
     - `hidden`: the number of latent variables in each layer, from the data up.
-    - `visibles`: "bernoulli" (the default), or "gaussian" for data of real numbers.
+    - `visibles`: "bernoulli" (the default), "categorical" for variables that are each one of several categories,
+      one-hot, or "gaussian" for data of real numbers.
+    - `visible_categories`: of every categorical visible, so that it has as many columns.
     - `inference`: "factorial" (the default), or "autoregressive" for connections within each layer of Q (Section 4.2,
       Table 2).
     - `latents`: "bernoulli" (the default), "categorical" for latents that are each one of several categories, one-hot,
@@ -98,6 +101,8 @@ def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair
         'x 784 <- h1 20x8'
         >>> chain(sbn(784, (200,), given=392))
         'x 392 given 392 <- h1 200'
+        >>> chain(sbn(12, (5,), visibles="categorical", visible_categories=3))
+        'x 4x3 <- h1 5'
     """
     return _pair(visible, hidden, "factorial", "factorial", **choices)
 
@@ -156,6 +161,12 @@ def chain(pair: Pair) -> str:
     return " <- ".join(parts)
 
 
+def categories_of(model: Any) -> int | None:
+    """How many columns every visible has, where it is categorical; None for other models."""
+    visible = getattr(model, "layers", (None,))[0]
+    return visible.categories if isinstance(visible, Categorical) else None
+
+
 def _pair(
     visible: int,
     hidden: Sequence[int],
@@ -163,6 +174,7 @@ def _pair(
     hidden_within: str,
     *,
     visibles: str = "bernoulli",
+    visible_categories: int | None = None,
     inference: str = "factorial",
     latents: str | Sequence[str] = "bernoulli",
     categories: int = 10,
@@ -191,6 +203,7 @@ def _pair(
     between = _whole_numbers(_listed("between", between), "The sizes of layers `between`")
     center = _per_column("mean", mean, columns, 0.0)
     gaussian = choose("kind of visibles", visibles, VISIBLES) == "gaussian"
+    _check_visible_categories(visibles, visible_categories, visible, documents=lengths is not None)
     if gaussian and (lengths is not None or visible_within == "autoregressive"):
         raise UsageError('Gaussian visibles are factorial, and not those of documents: take `model="sbn"` or fdarn.')
     scale = _per_column("deviation", deviation, columns, 1.0)
@@ -215,7 +228,8 @@ def _pair(
         return tuple(found)
 
     down_between = between[::-1]  # listed from the data up, and P goes down
-    start = 0.0 if mean is None or gaussian else _visible_bias(center[given:], documents=lengths is not None)
+    shares = lengths is not None or visible_categories is not None
+    start = 0.0 if mean is None or gaussian else _visible_bias(center[given:], shares=shares)
     outputs = (2 if gaussian else 1) * visible
     to_data = logits(down_keys[0], sizes[1] + given, outputs, start, down_between)
     if gaussian:
@@ -223,6 +237,8 @@ def _pair(
         data = Gaussian(moments=moments, units=visible)
     elif lengths is not None:
         data = Multinomial(logits=to_data, units=visible, lengths=_lengths(lengths))
+    elif visible_categories is not None:
+        data = _categorical(visible_within, to_data, visible, visible_categories)
     else:
         data = _bernoulli(visible_within, to_data, visible)
     # Every layer sees the context y beside the layer above or below; without y the prior's context is empty.
@@ -276,6 +292,22 @@ def _given(given: Any, columns: int, *, documents: bool) -> int:
     return int(given)
 
 
+def _check_visible_categories(visibles: str, categories: Any, visible: int, *, documents: bool) -> None:
+    if visibles != "categorical":
+        if categories is not None:
+            raise UsageError('`visible_categories` is for `visibles="categorical"`.')
+        return
+    if documents:
+        raise UsageError('The visibles of documents are counts of words: leave `visibles="categorical"` out.')
+    if categories is None or _whole_numbers([categories], "`visible_categories`")[0] < 2:
+        raise UsageError(f"Categorical visibles need `visible_categories` of at least 2, got {categories}.")
+    if visible % categories:
+        raise UsageError(
+            f"Categorical visibles have {categories} columns each, by `visible_categories`, and {visible} columns are "
+            "not a multiple of that."
+        )
+
+
 def _kinds(latents: str | Sequence[str], layers: int) -> tuple[str, ...]:
     kinds = (latents,) if isinstance(latents, str) else tuple(latents)
     for kind in kinds:
@@ -294,8 +326,9 @@ def _per_layer(latent_bias: float | Sequence[float], layers: int) -> tuple[float
     return tuple(float(bias) for bias in biases) * (layers if len(biases) == 1 else 1)
 
 
-def _visible_bias(mean: Float[Array, " visible"], *, documents: bool) -> Float[Array, " visible"]:
-    if documents:  # a word that is in no training document is as rare as half an occurrence among all of them
+def _visible_bias(mean: Float[Array, " visible"], *, shares: bool) -> Float[Array, " visible"]:
+    """Logits of the mean; of a softmax where units have `shares`, as words and categories have."""
+    if shares:  # a word that is in no training document is as rare as half an occurrence among all of them
         return jnp.log(jnp.maximum(mean, 0.5 * jnp.min(jnp.where(mean > 0, mean, jnp.inf))))
     # A pixel that never changes in the training data must not start at an infinite bias.
     rate = jnp.clip(mean, 1e-2, 1 - 1e-2)

@@ -137,8 +137,14 @@ def load_run_cases(run: Run, data: Any) -> Any:
     """The cases of a file, or cases, made what the run's own data was made."""
     if run.config is None:
         raise UsageError(f"{run.folder} was trained from Python on a pair of its own; give cases to nvil.encode.")
-    kind = "counts" if run.documents else "numbers" if run.numbers else "binary"
-    return load_cases(data, run.config.choices(), visible=run.facts.visible, kind=kind, vocabulary=run.vocabulary)
+    return load_cases(
+        data,
+        run.config.choices(),
+        visible=run.facts.visible,
+        kind=run.kind,
+        categories=run.facts.visible_categories,
+        vocabulary=run.vocabulary,
+    )
 
 
 def probabilities(run: Run, pair: Pair, cases: Any, layer: int) -> Float[np.ndarray, "cases units"]:
