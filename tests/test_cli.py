@@ -305,9 +305,10 @@ def test_real_numbers_and_gaussian_latents(capsys):
     np.save("numbers.npy", cases)
     settings = ("--hidden", "2", "2", "--updates", "4", "--validation", "5", "--batch-size", "4")
     kinds = ("--latents", "gaussian", "bernoulli")
-    run("train", "--data", "numbers.npy", "--values", "numbers", *kinds, *settings, "--out", "run")
+    given = ("--values", "numbers", "--given", "1")
+    run("train", "--data", "numbers.npy", *given, *kinds, *settings, "--out", "run")
     out, err = capsys.readouterr()
-    assert "49 training, 5 validation and 6 test cases of 3 numbers (real numbers, as they are)" in err
+    assert "49 training, 5 validation and 6 test cases of 2 numbers given 1 (real numbers, as they are)" in err
     assert "independent Gaussians" in out
     run("evaluate", "run", "--data", "numbers.npy")
     run("encode", "run", "--data", "numbers.npy", "--binary", "--out", "codes.npz")
@@ -315,10 +316,11 @@ def test_real_numbers_and_gaussian_latents(capsys):
     with np.load("codes.npz") as codes, np.load("samples.npz") as samples:
         assert codes["h1"].dtype == samples["h1"].dtype == samples["x"].dtype == np.float32
         assert set(codes["h2"].ravel()) <= {0, 1}
-        assert 500 < samples["x"][:, 0].mean() < 1500
+        assert set(samples["x"][:, 0]) <= set(cases[:, 1].astype(np.float32))
+        assert 500 < samples["x"][:, 1].mean() < 1500
     cases[:, 1] = 3
     np.save("same.npy", cases)
-    sentence = refused_after(capsys, "train", "--data", "same.npy", "--values", "numbers", "--out", "none")
+    sentence = refused_after(capsys, "train", "--data", "same.npy", *given, "--out", "none")
     assert "Column 1 of same.npy is the same in every training case, so there is nothing to model" in sentence
     assert "leave it out with --drop-columns 1" in sentence
     both = ("--values", "numbers", "--binarize", "threshold")

@@ -152,5 +152,5 @@ def test_columns_to_condition_on_come_first():
     assert (classes.context, classes.image) == (2, (4, 4))
     np.testing.assert_array_equal(classes.test[:, :2], table[:, [17, 3]])
     np.testing.assert_array_equal(classes.test[:, 2:], np.delete(table, [3, 17], axis=1))
-    with pytest.raises(nvil.UsageError, match="holds numbers, and only bits and categories can be modelled `given`"):
-        nvil.data.load(table + 0.5, values="numbers", given="0")
+    with pytest.raises(nvil.UsageError, match="holds counts, and documents cannot be modelled `given` some"):
+        nvil.data.load(table, values="counts", given="0")

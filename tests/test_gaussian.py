@@ -113,11 +113,15 @@ def test_the_kl_of_gaussian_units_is_the_layers_term():
     np.testing.assert_allclose(jnp.sum(units), STEP * jnp.sum(jnp.exp(log_q) * (log_q - log_p)), rtol=1e-9)
 
 
-def test_gaussian_visibles_are_in_the_units_of_the_data():
-    """A pair for data that is stretched and moved has the same log Q, and log P less the logarithm of the stretch."""
+@pytest.mark.parametrize("given", [0, 1])
+def test_gaussian_visibles_are_in_the_units_of_the_data(given):
+    """A pair for data that is stretched and moved has the same log Q, and log P less the logarithm of the stretch.
+
+    So is a context, whose stretch has no part in the density of the rest.
+    """
     mean, stretch = np.array([30.0, -2.0]), np.array([100.0, 0.1])
-    plain = nvil.sbn(2, (2,), visibles="gaussian", mean=np.zeros(2))
-    moved = nvil.sbn(2, (2,), visibles="gaussian", mean=mean, deviation=stretch)
+    plain = nvil.sbn(2, (2,), visibles="gaussian", given=given, mean=np.zeros(2))
+    moved = nvil.sbn(2, (2,), visibles="gaussian", given=given, mean=mean, deviation=stretch)
     x, latents = np.random.default_rng(0).normal(size=(3, 2)), plain.model.support()
 
     @eqx.filter_jit
@@ -126,7 +130,12 @@ def test_gaussian_visibles_are_in_the_units_of_the_data():
 
     (q, p), (moved_q, moved_p) = log_probs(plain, jnp.asarray(x)), log_probs(moved, jnp.asarray(mean + stretch * x))
     np.testing.assert_allclose(moved_q, q, rtol=1e-10)
-    np.testing.assert_allclose(moved_p + np.sum(np.log(stretch)), p, rtol=1e-10)
+    np.testing.assert_allclose(moved_p + np.sum(np.log(stretch[given:])), p, rtol=1e-10)
+    at = ((plain, jnp.zeros((4, given))), (moved, jnp.tile(mean[:given], (4, 1))))
+    (drawn, h), (moved_drawn, _) = (pair.model.sample(jax.random.key(0), 4, y) for pair, y in at)
+    np.testing.assert_allclose(moved_drawn, mean + stretch * drawn, rtol=1e-10)
+    means, moved_means = (pair.model.mean(h, y) for pair, y in at)
+    np.testing.assert_allclose(moved_means, mean + stretch * means, rtol=1e-10)
 
 
 def test_what_gaussian_latents_cannot_do_is_refused():

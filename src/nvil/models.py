@@ -79,7 +79,8 @@ def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair
       such as (200,); by default none, as in the paper. They make the conditionals nonlinear.
     - `activation`: theirs, "tanh" (the default) or "relu".
     - `given`: makes it a conditional model of a case's other columns given its first `given` ones, which every layer of
-      P and of Q then sees; 0 by default. These may hold any numbers, best of about unit size.
+      P and of Q then sees; 0 by default. These may hold any numbers, best of about unit size; with Gaussian visibles
+      they are seen in units of their `deviation`, less their `mean`, like the others.
     - `lengths`: makes it a document model, with a multinomial visible layer over word counts (Section 4.3); they
       are the lengths that sampled documents may have.
     - `mean`: of the training data. Q and its baselines see the input less this mean, and the visible biases start where
@@ -244,8 +245,9 @@ def _pair(
     # Every layer sees the context y beside the layer above or below; without y the prior's context is empty.
     above, below = [[size + given for size in each] for each in ((*sizes[2:], 0), sizes[:-1])]
     known = Unset if mean is None else Constant
+    units = (Constant(center[:given]), Constant(scale[:given])) if gaussian and given else ()
     return Pair(
-        BeliefNetwork((data, *layers(down_keys[1:], hidden_within, above, down_between)), given),
+        BeliefNetwork((data, *layers(down_keys[1:], hidden_within, above, down_between)), given, *units),
         InferenceNetwork(
             layers(up_keys, inference, below, between),
             known(center),

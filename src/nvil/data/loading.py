@@ -204,8 +204,8 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
     whole = contents.image or _square(next(iter(contents.splits.values())).shape[1])
     names, places = contents.names, list(range(next(iter(contents.splits.values())).shape[1]))
     if choices.given:
-        if kind not in ("binary", "categories"):
-            raise UsageError(f"{where} holds {kind}, and only bits and categories can be modelled `given` others.")
+        if kind == "counts":
+            raise UsageError(f"{where} holds counts, and documents cannot be modelled `given` some of their columns.")
         contents, places = _context_first(contents, where, choices)
         whole = whole if places == sorted(places) else None
     parts = contents.splits
