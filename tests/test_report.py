@@ -21,6 +21,7 @@ from nvil import UsageError
 from nvil.cli import main
 from nvil.data import Choices, Dataset
 from nvil.report import Summary, figures, page, write_comparison, write_report
+from nvil.report.parts import bag, raised
 from nvil.rows import as_rows
 from nvil.runs import Config, Run, checkpoints
 from nvil.training import Best
@@ -82,6 +83,15 @@ def documents(words):
     counts = scipy.sparse.csr_array(np.random.default_rng(0).poisson(1.0, (30, len(words))).astype(np.float32))
     train, test = as_rows(counts[:20]), as_rows(counts[20:])
     return Dataset("words", train, test, "counts", vocabulary=words, choices=Choices())
+
+
+def test_a_context_of_documents_is_not_shown_as_words(tmp_path):
+    dataset = dataclasses.replace(documents(("kind", "orbit", "engine")), context=1)
+    summary = Summary(make(tmp_path / "run", Config(hidden=(2,), validation=5), dataset, []), dataset=dataset)
+    assert summary.vocabulary == ("orbit", "engine")
+    assert summary.usual.shape == (2,)
+    assert bag(summary, np.array([3, 0, 1])) == "engine"
+    assert raised(summary, np.array([9.0, 0.0, 1.0])) == "engine orbit"
 
 
 @pytest.fixture(scope="module")

@@ -134,12 +134,13 @@ def document_model(counts: Any, hidden: Sequence[int], *, model: str = "sbn", **
     build = {"sbn": sbn, "fdarn": fdarn}[choose("document model", model, ("sbn", "fdarn"))]
     rows = as_rows(counts)
     rows.check(COUNTS)
-    return build(rows.shape[1], hidden, **{"lengths": document_lengths(rows), "mean": rows.mean(), **choices})
+    lengths = document_lengths(rows, choices.get("given", 0))
+    return build(rows.shape[1], hidden, **{"lengths": lengths, "mean": rows.mean(), **choices})
 
 
-def document_lengths(counts: Rows) -> tuple[int, ...]:
-    """A hundred quantiles of the lengths of documents: those that sampled documents have."""
-    words = counts.row_sums()
+def document_lengths(counts: Rows, given: int = 0) -> tuple[int, ...]:
+    """A hundred quantiles of the lengths of documents, their context apart: those that sampled documents have."""
+    words = counts.after(given).row_sums()
     if not np.any(words > 0):
         raise UsageError("The first documents are all empty, so there are no lengths to learn from.")
     quantiles = np.quantile(words[words > 0], np.linspace(0.005, 0.995, 100))
@@ -189,7 +190,7 @@ def _pair(
     seed: int = 0,
 ) -> Pair:
     columns, *hidden = _sizes(visible, hidden)
-    visible = columns - _given(given, columns, documents=lengths is not None)
+    visible = columns - _given(given, columns)
     biases = _per_layer(latent_bias, len(hidden))
     kinds = _kinds(latents, len(hidden))
     if "gaussian" in kinds and "autoregressive" in (hidden_within, inference):
@@ -286,11 +287,9 @@ def _per_column(name: str, values: Mean | None, columns: int, default: float) ->
     return jnp.asarray(values, float)
 
 
-def _given(given: Any, columns: int, *, documents: bool) -> int:
+def _given(given: Any, columns: int) -> int:
     if not isinstance(given, int | np.integer) or isinstance(given, bool) or not 0 <= given < columns:
         raise UsageError(f"`given` must be a number of columns from 0 to {columns - 1}, got {given!r}.")
-    if given and documents:
-        raise UsageError("A model of documents takes no context; leave `given` out.")
     return int(given)
 
 

@@ -79,8 +79,8 @@ class BeliefNetwork(eqx.Module):
 
     @property
     def sparse(self) -> bool:
-        """Whether x may be `nvil.sparse.SparseCases`: documents."""
-        return isinstance(self.layers[0], Multinomial)
+        """Whether x may be `nvil.sparse.SparseCases`: documents, without a context."""
+        return isinstance(self.layers[0], Multinomial) and not self.given
 
     def _known(self, y: Array | None, batch: tuple[int, ...]) -> Float[Array, "*batch given"]:
         if y is None and self.given:

@@ -324,23 +324,23 @@ def print_result(run: "Run", dataset: "Dataset") -> "Evaluation | DocumentEvalua
     from nvil.evaluation import evaluate, evaluate_documents
 
     pair = run.load_best()
+    missing = "latents or context" if dataset.context else "latents"
     if run.documents:
         found = documents = evaluate_documents(pair, dataset.test)
         result = documents.evaluation
-        without = data.unigram_bound(dataset.train, dataset.test)
+        without = data.unigram_bound(dataset.train, dataset.test, dataset.context)
         per_document, per_word = documents.perplexity, documents.corpus_perplexity
         print(f"test perplexity       {per_document:8.1f} per document, {per_word:.1f} per word")
-        print(f"unigram model         {without[0]:8.1f} per document, {without[1]:.1f} per word, without latents")
+        print(f"unigram model         {without[0]:8.1f} per document, {without[1]:.1f} per word, without {missing}")
         useless = per_document >= without[0] and f"the unigram model ({without[0]:.1f} per document)"
     else:
         found = result = evaluate(pair, dataset.test)
-        without = "latents or context" if dataset.context else "latents"
         if run.numbers:
             means = data.gaussian_bound(dataset.train, dataset.test, dataset.context)
-            print(f"independent Gaussians {means:8.2f} nats per case could be had without {without}")
+            print(f"independent Gaussians {means:8.2f} nats per case could be had without {missing}")
         else:
             best = data.factorial_bound(dataset.test, dataset.context, dataset.categories)
-            print(f"best factorial model  {best:8.2f} nats per case could be had without {without}")
+            print(f"best factorial model  {best:8.2f} nats per case could be had without {missing}")
             means = data.independent_bound(dataset.train, dataset.test, dataset.context, dataset.categories)
         useless = result.bound <= means and f"independent variables at their training means ({means:.2f})"
     print(f"test bound            {result.bound:8.2f} nats per case{standard_error(result)}")
@@ -636,7 +636,8 @@ def write_samples(
         decoded = {} if run.documents else {"x": most_likely(visible, x), "mean": by_latent(visible, mean)}
         save_arrays(out, {**(sparse_parts(x) if run.documents else decoded), **latents})
     elif out.suffix == ".txt":
-        save_text(out, "".join(f"{line}\n" for line in pictures.bags(np.asarray(x), run.vocabulary)))
+        words = np.where(np.arange(x.shape[1]) < (run.facts.context or 0), 0, x)  # a context is no words
+        save_text(out, "".join(f"{line}\n" for line in pictures.bags(words, run.vocabulary)))
     else:
         assert run.facts.image is not None
         pictures.save_grid(out, mean, run.facts.image)

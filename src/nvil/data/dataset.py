@@ -62,7 +62,7 @@ class Dataset:
         """A hundred quantiles of the lengths of training documents: those of sampled ones. None for bits."""
         if not self.documents:
             return None
-        return document_lengths(as_source(self.train).first())
+        return document_lengths(as_source(self.train).first(), self.context)
 
     @property
     def fingerprint(self) -> str:
@@ -128,11 +128,11 @@ def column_deviations(rows: Rows) -> np.ndarray:
     return np.sqrt(squares / max(1, rows.shape[0]))
 
 
-def unigram_bound(train: Cases, test: Cases) -> tuple[float, float]:
+def unigram_bound(train: Cases, test: Cases, context: int = 0) -> tuple[float, float]:
     """Perplexity per document and per word without latents: the words' training frequencies, plus half a count each."""
-    frequency = as_rows(train).column_sums() + 0.5
+    frequency = as_rows(train).column_sums()[context:] + 0.5
     log_rate = np.log(frequency / frequency.sum())
-    test = as_rows(test)
+    test = as_rows(test).after(context)
     lengths = test.row_sums()
     scores = np.concatenate([as_matrix(block) @ log_rate for block in test.blocks(MATRIX_ROWS)])
     written = lengths > 0

@@ -19,7 +19,7 @@ from nvil.data.dataset import Cases, Dataset, Kind, hold_out_labels
 from nvil.data.lines import from_lines
 from nvil.data.readers import Contents, checked_rows, read, without_columns
 from nvil.data.registry import NAMED
-from nvil.data.sparse import SparseRows
+from nvil.data.sparse import SparseRows, sparse_rows
 from nvil.data.streams import Stream
 from nvil.data.values import (
     as_binary,
@@ -204,8 +204,6 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
     whole = contents.image or _square(next(iter(contents.splits.values())).shape[1])
     names, places = contents.names, list(range(next(iter(contents.splits.values())).shape[1]))
     if choices.given:
-        if kind == "counts":
-            raise UsageError(f"{where} holds counts, and documents cannot be modelled `given` some of their columns.")
         contents, places = _context_first(contents, where, choices)
         whole = whole if places == sorted(places) else None
     parts = contents.splits
@@ -251,7 +249,7 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         labels = labels and hold_out_labels(labels["all"], count)
     if kind == "numbers":
         check_deviations(train, where, names, places)
-    if kind == "counts" and not as_rows(train).column_sums().any():
+    if kind == "counts" and not as_rows(train).column_sums()[contents.context :].any():
         raise UsageError(f"Every training document of {where} is empty.")
     return Dataset(
         name=Path(where).name,
@@ -276,14 +274,17 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
 
 def _context_first(contents: Contents, where: Any, choices: Choices) -> tuple[Contents, list[int]]:
     """The columns to condition on before the others, and the places where the columns were."""
+    if contents.vocabulary is not None:
+        raise UsageError(f"The columns of {where} are words, and none of them can be `given`; give a table.")
     width = next(iter(contents.splits.values())).shape[1]
     order, context = context_first(width, contents.names, choices.given, where)
     if order == list(range(width)):
         return dataclasses.replace(contents, context=context), order
-    if any(isinstance(rows, SparseRows) for rows in contents.splits.values()):
-        raise UsageError(f"{where} is not a table of numbers, so there are no columns to be `given`.")
     names = None if contents.names is None else tuple(contents.names[place] for place in order)
-    splits = {name: rows[:, order] for name, rows in contents.splits.items()}
+    splits = {
+        name: sparse_rows(rows.matrix()[:, order]) if isinstance(rows, SparseRows) else rows[:, order]
+        for name, rows in contents.splits.items()
+    }
     return dataclasses.replace(contents, splits=splits, names=names, context=context), order
 
 

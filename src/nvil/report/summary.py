@@ -231,7 +231,7 @@ class Summary:
         if self.test is None or (self.run.documents and self.dataset is None):
             return None
         if self.run.documents:
-            return data.unigram_bound(self.dataset.train, self.test) if self.dataset else None
+            return data.unigram_bound(self.dataset.train, self.test, self.context) if self.dataset else None
         if self.run.numbers:
             return data.gaussian_bound(self.dataset.train, self.test, self.context) if self.dataset else None
         return data.factorial_bound(self.test, self.context, self.run.facts.visible_categories)
@@ -440,10 +440,11 @@ class Summary:
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
+        """The words, without the columns that they are modelled given."""
         words = tuple(printable(word) for word in self.run.vocabulary or ())
         if len(words) != self.run.facts.visible:
             words = tuple(f"word{i}" for i in range(self.run.facts.visible))
-        return words
+        return words[self.context :]
 
     def raised_order(self, share: Float[np.ndarray, " words"]) -> np.ndarray:
         """The words, by how much `share` raises them over their usual one."""
