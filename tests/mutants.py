@@ -142,8 +142,8 @@ MUTANTS = (
     Mutant(
         "a unit sees itself",
         "layers.py",
-        "return jnp.triu(self.within, 1)",
-        "return jnp.triu(self.within)",
+        "return jnp.triu(within, 1)",
+        "return jnp.triu(within)",
         named("layers", "a_unit_depends_only_on_those_before_it"),
     ),
     Mutant(
@@ -194,6 +194,20 @@ MUTANTS = (
         "uniform(key, logits.shape[:-1])).reshape(*logits.shape[:-2], self.units)",
         "uniform(key, (*logits.shape[:-2], 1)) + 0 * logits[..., 0]).reshape(*logits.shape[:-2], self.units)",
         named("layers", "a_categorical_layer_samples_its_distribution"),
+    ),
+    Mutant(
+        "the draws of Gaussian units do not see those before",
+        "layers.py",
+        "return self._solved(super().sample(key, context))",
+        "return super().sample(key, context)",
+        named("gaussian", "an_autoregressive_gaussian_layer_is_one_of_full_covariance"),
+    ),
+    Mutant(
+        "no gradient through the Gaussian units before",
+        "layers.py",
+        "return self._solved(super().reparameterised(value - value @ self._masked(), context))",
+        "return super().reparameterised(value, context)",
+        named("gaussian", "autoregressive_gaussian_latents_have_unbiased_gradients"),
     ),
     Mutant(
         "the noise of a Gaussian layer is not fixed",

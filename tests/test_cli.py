@@ -541,7 +541,6 @@ NONSENSE = {
     ("--between", "5", "0"): "The sizes of --between layers must be at least 1 and at most 2147483647, got 0.",
     ("--activation", "relu"): "--activation is for deterministic layers; give their sizes with --between.",
     ("--latents", "200"): "--latents says what the latents are, such as bernoulli; 200 is for --hidden.",
-    ("--latents", "gaussian", "--model", "fdarn"): "Gaussian latents are factorial: take --model sbn",
     ("--latents", "categorial"): "Unknown kind of latents 'categorial'; did you mean 'categorical'?",
     ("--latents", "bernoulli", "bernoulli", "categorical"): "--latents must be one word, or one per layer (2), got 3.",
     ("--categories", "5"): "--categories is for --latents categorical.",

@@ -21,6 +21,7 @@ from nvil.layers import (
     Affine,
     AutoregressiveBernoulli,
     AutoregressiveCategorical,
+    AutoregressiveGaussian,
     Bernoulli,
     Categorical,
     Gaussian,
@@ -73,7 +74,7 @@ def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair
     - `inference`: "factorial" (the default), or "autoregressive" for connections within each layer of Q (Section 4.2,
       Table 2).
     - `latents`: "bernoulli" (the default), "categorical" for latents that are each one of several categories, one-hot,
-      or "gaussian"; for all layers, or one for each from the data up. Gaussian layers are factorial.
+      or "gaussian"; for all layers, or one for each from the data up.
     - `categories`: of every categorical latent; 10 by default.
     - `between`: the sizes of deterministic layers between any two stochastic ones, in P and in Q, from the data up,
       such as (200,); by default none, as in the paper. They make the conditionals nonlinear.
@@ -193,8 +194,6 @@ def _pair(
     visible = columns - _given(given, columns)
     biases = _per_layer(latent_bias, len(hidden))
     kinds = _kinds(latents, len(hidden))
-    if "gaussian" in kinds and "autoregressive" in (hidden_within, inference):
-        raise UsageError('Gaussian latents are factorial: take `model="sbn"` and `inference="factorial"`.')
     if _whole_numbers([categories], "`categories`")[0] < 2:
         raise UsageError(f"`categories` must be at least 2, got {categories}.")
     # A categorical variable is as many units as it has categories.
@@ -221,7 +220,7 @@ def _pair(
         found = []
         for key, below, size, kind, bias in zip(keys, inputs, hidden, kinds, biases, strict=True):
             if kind == "gaussian":  # a mean and a log-deviation for each: they start near N(0, 1)
-                layer = Gaussian(moments=logits(key, below, 2 * size, 0.0, between), units=size)
+                layer = _gaussian(within, logits(key, below, 2 * size, 0.0, between), size)
             elif kind == "categorical":
                 layer = _categorical(within, logits(key, below, size, 0.0, between), size, categories)
             else:
@@ -275,6 +274,12 @@ def _categorical(within: str, logits: Affine | Nonlinear, units: int, categories
         return Categorical(logits=logits, units=units, categories=categories)
     start = jnp.zeros((units, units))
     return AutoregressiveCategorical(logits=logits, units=units, categories=categories, within=start)
+
+
+def _gaussian(within: str, moments: Affine | Nonlinear, units: int) -> Gaussian:
+    if within == "factorial":
+        return Gaussian(moments=moments, units=units)
+    return AutoregressiveGaussian(moments=moments, units=units, within=jnp.zeros((units, units)))
 
 
 def _per_column(name: str, values: Mean | None, columns: int, default: float) -> Float[Array, " columns"]:
