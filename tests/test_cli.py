@@ -305,9 +305,10 @@ def test_real_numbers_and_gaussian_latents(capsys):
     np.save("numbers.npy", cases)
     settings = ("--hidden", "2", "2", "--updates", "4", "--validation", "5", "--batch-size", "4")
     kinds = ("--latents", "gaussian", "bernoulli")
-    run("train", "--data", "numbers.npy", "--values", "numbers", *kinds, *settings, "--out", "run")
+    given = ("--values", "numbers", "--given", "1")
+    run("train", "--data", "numbers.npy", *given, *kinds, *settings, "--out", "run")
     out, err = capsys.readouterr()
-    assert "49 training, 5 validation and 6 test cases of 3 numbers (real numbers, as they are)" in err
+    assert "49 training, 5 validation and 6 test cases of 2 numbers given 1 (real numbers, as they are)" in err
     assert "independent Gaussians" in out
     run("evaluate", "run", "--data", "numbers.npy")
     run("encode", "run", "--data", "numbers.npy", "--binary", "--out", "codes.npz")
@@ -315,14 +316,40 @@ def test_real_numbers_and_gaussian_latents(capsys):
     with np.load("codes.npz") as codes, np.load("samples.npz") as samples:
         assert codes["h1"].dtype == samples["h1"].dtype == samples["x"].dtype == np.float32
         assert set(codes["h2"].ravel()) <= {0, 1}
-        assert 500 < samples["x"][:, 0].mean() < 1500
+        assert set(samples["x"][:, 0]) <= set(cases[:, 1].astype(np.float32))
+        assert 500 < samples["x"][:, 1].mean() < 1500
     cases[:, 1] = 3
     np.save("same.npy", cases)
-    sentence = refused_after(capsys, "train", "--data", "same.npy", "--values", "numbers", "--out", "none")
+    sentence = refused_after(capsys, "train", "--data", "same.npy", *given, "--out", "none")
     assert "Column 1 of same.npy is the same in every training case, so there is nothing to model" in sentence
     assert "leave it out with --drop-columns 1" in sentence
     both = ("--values", "numbers", "--binarize", "threshold")
     assert "leave one out" in refused_after(capsys, "train", "--data", "numbers.npy", *both, "--out", "none")
+
+
+def test_categories_as_visibles(capsys):
+    table = np.random.default_rng(0).integers(0, 3, (60, 4))
+    np.savetxt("table.csv", table, "%d", delimiter=",", header="a,b,c,d", comments="")
+    settings = ("--hidden", "2", "--updates", "4", "--validation", "5", "--batch-size", "4")
+    given = ("--values", "categories", "--given", "c")
+    run("train", "--data", "table.csv", *given, *settings, "--out", "run")
+    out, err = capsys.readouterr()
+    assert "6 test cases of 3 categorical variables given 1 (each variable one of 3 categories)" in err
+    assert "x 3x3 given 3 <- h1 2" in err
+    best = nvil.data.load(table, values="categories", given="2")
+    best = nvil.data.factorial_bound(best.test, best.context, 3)
+    assert f"best factorial model  {best:8.2f} nats per case" in out
+    run("evaluate", "run", "--data", "table.csv")
+    run("sample", "run", "--count", "70", "--data", "table.csv", "--out", "samples.npz")
+    with np.load("samples.npz") as samples:
+        assert samples["x"].dtype == np.uint8
+        assert set(samples["x"].ravel()) == {0, 1, 2}
+        np.testing.assert_array_equal(samples["x"][:, 0], np.resize(table, (70, 4))[:, 2])
+        np.testing.assert_allclose(samples["mean"].sum(axis=-1), np.ones((70, 4)), rtol=1e-5)
+    np.savetxt("more.csv", table + 1, "%d", delimiter=",", header="a,b,c,d", comments="")
+    sentence = refused_after(capsys, "evaluate", "run", "--data", "more.csv")
+    assert "more.csv has the category 3 at row" in sentence
+    assert "the model was trained on categories from 0 to 2" in sentence
 
 
 @pytest.fixture(scope="module")
@@ -514,7 +541,6 @@ NONSENSE = {
     ("--between", "5", "0"): "The sizes of --between layers must be at least 1 and at most 2147483647, got 0.",
     ("--activation", "relu"): "--activation is for deterministic layers; give their sizes with --between.",
     ("--latents", "200"): "--latents says what the latents are, such as bernoulli; 200 is for --hidden.",
-    ("--latents", "gaussian", "--model", "fdarn"): "Gaussian latents are factorial: take --model sbn",
     ("--latents", "categorial"): "Unknown kind of latents 'categorial'; did you mean 'categorical'?",
     ("--latents", "bernoulli", "bernoulli", "categorical"): "--latents must be one word, or one per layer (2), got 3.",
     ("--categories", "5"): "--categories is for --latents categorical.",

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 
 import nvil
 from helpers import assert_trees_close, nvil_with, randomised, started
@@ -46,9 +47,10 @@ def for_context(pair, y):
     )
 
 
-def test_a_conditional_model_is_one_model_for_every_context(float64):
+@pytest.mark.parametrize("choices", [{}, {"lengths": (2,)}], ids=["bits", "documents"])
+def test_a_conditional_model_is_one_model_for_every_context(choices, float64):
     """For every y a distribution over x: that of a plain model with y folded into its biases; Q likewise."""
-    pair = conditional(hidden=(2, 1))
+    pair = conditional(hidden=(2, 1), **choices)
     latents = pair.model.support()
 
     @eqx.filter_jit
@@ -133,7 +135,6 @@ def test_mistakes_with_a_context_get_one_clear_sentence():
         (lambda: nvil.sample(pair, 3, given=np.ones(4)), r"of the shape \(2,\) or \(3, 2\), got \(4,\)."),
         (lambda: nvil.sample(nvil.sbn(3, (2,)), 3, given=np.ones(2)), "not a conditional one; leave `given` out."),
         (lambda: nvil.sbn(3, (2,), given=3), "`given` must be a number of columns from 0 to 2, got 3."),
-        (lambda: nvil.sbn(3, (2,), given=1, lengths=(2,)), "A model of documents takes no context"),
         (lambda: nvil.evaluate(pair, np.ones((2, 3))), "3 visible units, and 2 units of context, so each case must"),
         (lambda: nvil.evaluate(pair, np.full((2, 5), 0.5)), r"Case 0 \(from 0\) holds 0.5, where 0 and 1 are needed"),
     ):
@@ -152,5 +153,26 @@ def test_columns_to_condition_on_come_first():
     assert (classes.context, classes.image) == (2, (4, 4))
     np.testing.assert_array_equal(classes.test[:, :2], table[:, [17, 3]])
     np.testing.assert_array_equal(classes.test[:, 2:], np.delete(table, [3, 17], axis=1))
-    with pytest.raises(nvil.UsageError, match="holds numbers, and only binary data can be modelled `given`"):
-        nvil.data.load(table + 0.5, values="numbers", given="0")
+
+
+def test_the_context_of_a_document_is_no_part_of_its_words(tmp_path):
+    """Neither in lengths, nor in perplexities; columns of sparse tables move like others."""
+    counts = np.random.default_rng(0).poisson(2.0, (30, 5))
+    counts[:, 3] = np.arange(30) % 7
+    words = np.delete(counts, 3, axis=1)
+    for table in (counts, scipy.sparse.csr_array(counts)):
+        data = nvil.data.load(table, test=table, values="counts", given="3")
+        np.testing.assert_array_equal(as_rows(data.test).dense(), np.column_stack([counts[:, 3], words]))
+        plain = nvil.data.load(words, test=words, values="counts")
+        assert data.lengths == plain.lengths
+        assert data.lengths == nvil.document_model(data.train, (2,), given=1).model.layers[0].lengths
+        found, wanted = (nvil.data.unigram_bound(each.train, each.test, each.context) for each in (data, plain))
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+        pair = nvil.document_model(data.train, (2,), given=1)
+        np.testing.assert_array_equal(nvil.evaluation.word_counts(pair, data.test), words.sum(axis=1))
+    pair.model.check(as_rows(scipy.sparse.csr_array([[0.5, 1.0, 1.0, 1.0, 2.0]] * 2)))
+    with pytest.raises(nvil.UsageError, match=r"Case 0 \(from 0\) holds 0.5, where whole numbers from 0 up are needed"):
+        pair.model.check(as_rows(scipy.sparse.csr_array([[0.0, 0.5, 1.0, 1.0, 2.0]])))
+    (tmp_path / "texts.txt").write_text("planet orbit rocket\nplanet engine\n" * 10)
+    with pytest.raises(nvil.UsageError, match=r"The columns of .*texts.txt are words, and none of them can be `given`"):
+        nvil.data.load(tmp_path / "texts.txt", given="0")

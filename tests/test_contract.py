@@ -143,6 +143,25 @@ def test_the_expected_gradient_is_exact(model, inference, estimator):
     assert_trees_close((result.mean.model, result.mean.inference), expectation(pair, x))
 
 
+@pytest.mark.parametrize(("make", "estimator"), [(nvil.sbn, "nvil"), (nvil.darn, "wake-sleep")])
+def test_categorical_visibles(make, estimator):
+    """Two variables of three categories each: nine cases, whose probabilities sum to one, and exact gradients."""
+    mean = np.array([0.2, 0.5, 0.3, 0.6, 0.0, 0.4])
+    started_pair = make(6, (1,), visibles="categorical", visible_categories=3, mean=mean)
+    rates = jax.nn.softmax(started_pair.model.layers[0].logits.bias.reshape(2, 3))
+    np.testing.assert_allclose(rates, [[0.2, 0.5, 0.3], np.array([0.6, 0.1, 0.4]) / 1.1], rtol=1e-12)
+    pair = randomised(started_pair, 0)
+    every, latents = jnp.asarray(pair.model.visible_support()), pair.model.support()
+    assert every.shape == (9, 6)
+    log_likelihood = eqx.filter_jit(exact.log_likelihood)(pair.model, every, latents)
+    np.testing.assert_allclose(jnp.sum(jnp.exp(log_likelihood)), 1, rtol=1e-12)
+    estimate, expectation = ESTIMATORS[estimator]
+    x = every[5:6]
+    params, state = started(estimate, pair, x)
+    result = exact.gradient_moments(estimate, params, x, state)
+    assert_trees_close((result.mean.model, result.mean.inference), expectation(pair, x))
+
+
 @pytest.mark.parametrize(("cases", "samples"), [(2, 1), (1, 2)])
 def test_wake_sleep_with_more_cases_and_samples(cases, samples):
     pair = randomised(nvil.sbn(2, (1,), mean=np.array([0.2, 0.5])), 0)

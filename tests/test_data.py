@@ -202,6 +202,12 @@ def test_what_is_inferred_is_said():
         (bits(), {"values": "count"}, "did you mean 'counts'"),
         (bits(), {"binarize": "stochastik"}, "did you mean 'stochastic'"),
         (bits(), {"values": "counts", "binarize": "threshold"}, "do not go together"),
+        (counts() + 0.5, {"values": "categories"}, "whole numbers from 0 up, but has [0-9.]+ at row 0, column 0"),
+        (counts() - 1, {"values": "categories"}, "whole numbers from 0 up, but has -1 at row"),
+        (np.zeros((30, 4)), {"values": "categories"}, "a single category, and nothing to model"),
+        (np.eye(30) * 1000, {"values": "categories", "given": "5"}, 'Column 5 .* holds 1000, .* `drop_columns="5"`'),
+        (counts(), {"values": "categories", "binarize": "threshold"}, "leave one out"),
+        (iter(counts()), {"values": "categories"}, 'A stream is of bits or counts; `values="categories"` needs a file'),
         (np.full((30, 4), np.nan), {}, "not a finite number, at row 0, column 0"),
         (np.full((30, 4), np.inf), {"binarize": "threshold"}, "not a finite number"),
         (scipy.sparse.csr_array(np.eye(4) * 0.5), {"values": "binary"}, "values other than 0 and 1"),
@@ -358,6 +364,21 @@ def test_independent_variables_at_their_training_means():
     likelihood = np.prod(np.where(test == 1, on, 1 - on), axis=1)
     for rows in (test, scipy.sparse.csr_array(test)):
         np.testing.assert_allclose(nvil.data.independent_bound(train, rows), np.log(likelihood).mean())
+
+
+def test_categories_are_one_hot_and_their_independent_variables():
+    table = np.array([[0, 2], [1, 0], [1, 1], [1, 2]])
+    data = load(table, test=table[:2], values="categories", given="1")
+    assert (data.kind, data.categories, data.context) == ("categories", 3, 3)
+    np.testing.assert_array_equal(data.test, [[0, 0, 1, 1, 0, 0], [1, 0, 0, 0, 1, 0]])
+    rate = (np.array([1, 3, 0]) + 0.5) / (4 + 1.5)
+    np.testing.assert_allclose(
+        nvil.data.independent_bound(data.train, data.test, 3, 3), (np.log(rate[0]) + np.log(rate[1])) / 2
+    )
+    np.testing.assert_allclose(
+        nvil.data.factorial_bound(data.train, 0, 3),  # the entropies of (1/4, 3/4) and (1/4, 1/4, 1/2)
+        0.25 * np.log(0.25) + 0.75 * np.log(0.75) + 0.5 * np.log(0.25) + 0.5 * np.log(0.5),
+    )
 
 
 def test_new_cases_are_made_what_the_training_cases_were():

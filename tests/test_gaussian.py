@@ -14,11 +14,12 @@ import scipy.stats
 import nvil
 from helpers import assert_trees_close, nvil_with, randomised, scaled, started
 from nvil import diagnostics, estimators, exact, likelihood
-from nvil.layers import Gaussian, affine
+from nvil.layers import AutoregressiveGaussian, Gaussian, affine
 
 pytestmark = pytest.mark.usefixtures("float64")
 STEP = 0.3
 GRID = np.arange(-15, 15, STEP)
+COARSE = np.arange(-12, 12, 0.5)
 STRICT = nvil_with(order="strict", normalisation=False, units=3)
 
 
@@ -104,6 +105,57 @@ def test_a_gaussian_layer_is_that_of_scipy():
     assert np.all(np.abs(np.corrcoef(drawn.T)[np.triu_indices(3, 1)]) < 0.08)
 
 
+class TwoOnAGrid(AutoregressiveGaussian):
+    """Two units, whose values are listed on a coarser grid."""
+
+    def support(self):
+        return np.stack(np.meshgrid(COARSE, COARSE), axis=-1).reshape(-1, 2)
+
+
+@pytest.fixture
+def joined():
+    """A pair with connections within the two Gaussian latents of P and of Q."""
+    made = nvil.fdarn(2, (2,), latents="gaussian", inference="autoregressive", mean=np.array([0.2, 0.6]))
+    return jax.tree.map(
+        lambda node: TwoOnAGrid(node.moments, node.units, node.within) if isinstance(node, Gaussian) else node,
+        scaled(randomised(made, 0), 0.2),
+        is_leaf=lambda node: isinstance(node, Gaussian),
+    )
+
+
+def test_an_autoregressive_gaussian_layer_is_one_of_full_covariance():
+    layer = randomised(AutoregressiveGaussian(affine(jax.random.key(0), 2, 6), 3, jnp.zeros((3, 3))), 0)
+    context = jnp.asarray([[0.3, -0.8]])
+    (mean,), (log_deviation,) = layer.mean_and_log_deviation(context)
+    mixed = np.linalg.inv(np.eye(3) - np.triu(layer.within, 1))
+    covariance = mixed.T @ np.diag(np.exp(2 * log_deviation)) @ mixed
+    value = jnp.asarray([[0.1, -2.0, 3.0]])
+    wanted = scipy.stats.multivariate_normal(mean @ mixed, covariance)
+    np.testing.assert_allclose(layer.log_prob(value, context), wanted.logpdf(value), rtol=1e-10)
+    np.testing.assert_allclose(layer.mean(context), [wanted.mean], rtol=1e-10)
+    np.testing.assert_allclose(layer.reparameterised(value, context), value, rtol=1e-10)
+    drawn = layer.sample(jax.random.key(1), context)
+    noise = jax.random.normal(jax.random.key(1), (1, 3), mean.dtype)
+    np.testing.assert_allclose(drawn, (mean + np.exp(log_deviation) * noise) @ mixed, rtol=1e-10)
+
+
+def test_autoregressive_gaussian_latents_have_unbiased_gradients(joined):
+    """As for factorial ones; their KL, unit by unit given those before, adds up to the layer's term."""
+    x = jnp.asarray(X)
+    params, state = started(STRICT, joined, x)
+    result = exact.gradient_moments(STRICT, params, x, state).mean
+    latents = joined.inference.support()
+    log_q = exact.inference_log_prob(joined.inference, x, latents)
+    np.testing.assert_allclose(0.25 * jnp.sum(jnp.exp(log_q)), 1, rtol=1e-11)  # the grid is fine enough
+    gradient = eqx.filter_jit(exact.bound_gradient)(joined, x, latents)
+    assert_trees_close(scaled((result.model, result.inference), 0.25), tuple(scaled(gradient, 0.25)))
+    (h,) = (jnp.asarray(layer) for layer in latents)
+    log_p = joined.model.layers[1].log_prob(h, jnp.zeros((len(h), 0)))
+    units = diagnostics.unit_kl_given(joined, jnp.broadcast_to(x, (len(h), 2)), (h,))[0]
+    each, whole = (jnp.sum(jnp.exp(log_q[0]) * values) for values in (jnp.sum(units, axis=-1), log_q[0] - log_p))
+    np.testing.assert_allclose(each, whole, rtol=1e-9)
+
+
 def test_the_kl_of_gaussian_units_is_the_layers_term():
     pair, x = gridded(("gaussian",)), jnp.asarray(X)
     latents = pair.inference.support()
@@ -113,11 +165,15 @@ def test_the_kl_of_gaussian_units_is_the_layers_term():
     np.testing.assert_allclose(jnp.sum(units), STEP * jnp.sum(jnp.exp(log_q) * (log_q - log_p)), rtol=1e-9)
 
 
-def test_gaussian_visibles_are_in_the_units_of_the_data():
-    """A pair for data that is stretched and moved has the same log Q, and log P less the logarithm of the stretch."""
+@pytest.mark.parametrize("given", [0, 1])
+def test_gaussian_visibles_are_in_the_units_of_the_data(given):
+    """A pair for data that is stretched and moved has the same log Q, and log P less the logarithm of the stretch.
+
+    So is a context, whose stretch has no part in the density of the rest.
+    """
     mean, stretch = np.array([30.0, -2.0]), np.array([100.0, 0.1])
-    plain = nvil.sbn(2, (2,), visibles="gaussian", mean=np.zeros(2))
-    moved = nvil.sbn(2, (2,), visibles="gaussian", mean=mean, deviation=stretch)
+    plain = nvil.sbn(2, (2,), visibles="gaussian", given=given, mean=np.zeros(2))
+    moved = nvil.sbn(2, (2,), visibles="gaussian", given=given, mean=mean, deviation=stretch)
     x, latents = np.random.default_rng(0).normal(size=(3, 2)), plain.model.support()
 
     @eqx.filter_jit
@@ -126,13 +182,16 @@ def test_gaussian_visibles_are_in_the_units_of_the_data():
 
     (q, p), (moved_q, moved_p) = log_probs(plain, jnp.asarray(x)), log_probs(moved, jnp.asarray(mean + stretch * x))
     np.testing.assert_allclose(moved_q, q, rtol=1e-10)
-    np.testing.assert_allclose(moved_p + np.sum(np.log(stretch)), p, rtol=1e-10)
+    np.testing.assert_allclose(moved_p + np.sum(np.log(stretch[given:])), p, rtol=1e-10)
+    at = ((plain, jnp.zeros((4, given))), (moved, jnp.tile(mean[:given], (4, 1))))
+    (drawn, h), (moved_drawn, _) = (pair.model.sample(jax.random.key(0), 4, y) for pair, y in at)
+    np.testing.assert_allclose(moved_drawn, mean + stretch * drawn, rtol=1e-10)
+    means, moved_means = (pair.model.mean(h, y) for pair, y in at)
+    np.testing.assert_allclose(moved_means, mean + stretch * means, rtol=1e-10)
 
 
 def test_what_gaussian_latents_cannot_do_is_refused():
     for mistake, sentence in (
-        (lambda: nvil.fdarn(3, (2,), latents="gaussian"), 'Gaussian latents are factorial: take `model="sbn"`'),
-        (lambda: nvil.sbn(3, (2,), latents="gaussian", inference="autoregressive"), "Gaussian latents are factorial"),
         (lambda: nvil.darn(3, (2,), visibles="gaussian"), "Gaussian visibles are factorial"),
         (lambda: nvil.sbn(3, (2,), visibles="gaussian", deviation=np.zeros(3)), "`deviation` must hold positive numb"),
         (lambda: nvil.sbn(3, (2,), visibles="gaussian", deviation=np.ones(2)), "The deviation has shape"),

@@ -21,6 +21,7 @@ from nvil import UsageError
 from nvil.cli import main
 from nvil.data import Choices, Dataset
 from nvil.report import Summary, figures, page, write_comparison, write_report
+from nvil.report.parts import bag, raised
 from nvil.rows import as_rows
 from nvil.runs import Config, Run, checkpoints
 from nvil.training import Best
@@ -67,6 +68,12 @@ def numbers(columns):
     return Dataset("numbers", cases[:20], cases[20:], "numbers", choices=Choices(values="numbers"))
 
 
+def categories(variables, each):
+    cases = np.eye(each, dtype=np.uint8)[np.random.default_rng(0).integers(0, each, (30, variables))].reshape(30, -1)
+    choices = Choices(values="categories")
+    return Dataset("categories", cases[:20], cases[20:], "categories", categories=each, choices=choices)
+
+
 def bits(columns, image=None, context=0):
     cases = np.random.default_rng(0).integers(0, 2, (30, columns), dtype=np.uint8)
     return Dataset("bits", cases[:20], cases[20:], image=image, context=context, choices=Choices())
@@ -76,6 +83,15 @@ def documents(words):
     counts = scipy.sparse.csr_array(np.random.default_rng(0).poisson(1.0, (30, len(words))).astype(np.float32))
     train, test = as_rows(counts[:20]), as_rows(counts[20:])
     return Dataset("words", train, test, "counts", vocabulary=words, choices=Choices())
+
+
+def test_a_context_of_documents_is_not_shown_as_words(tmp_path):
+    dataset = dataclasses.replace(documents(("kind", "orbit", "engine")), context=1)
+    summary = Summary(make(tmp_path / "run", Config(hidden=(2,), validation=5), dataset, []), dataset=dataset)
+    assert summary.vocabulary == ("orbit", "engine")
+    assert summary.usual.shape == (2,)
+    assert bag(summary, np.array([3, 0, 1])) == "engine"
+    assert raised(summary, np.array([9.0, 0.0, 1.0])) == "engine orbit"
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +133,7 @@ def pages(trained, tmp_path_factory):
             numbers(4),
             [line(20, -6.0, 2)],
         ),
+        "categories": (Config(hidden=(3,), values="categories", validation=5), categories(4, 3), [line(20, -6.0)]),
         # pictures given a context that is no part of them
         "conditional": (
             Config(hidden=(4,), latents=("categorical",), categories=3, validation=5),
@@ -165,7 +182,7 @@ class Outline(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-KINDS = ("image", "survey", "words", "numbers", "conditional", "hostile", "comparison")
+KINDS = ("image", "survey", "words", "numbers", "categories", "conditional", "hostile", "comparison")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -246,6 +263,9 @@ def test_what_a_run_does_not_have_is_left_out(pages):
     assert "Signal-to-noise" not in survey
     assert "Each is given the context of a test case." in pages["conditional"]
     assert "categories of h1" in pages["conditional"]
+    assert "test cases of 4 variables" in pages["categories"]
+    assert "the probability that its own then has" in pages["categories"]
+    assert "columns, 3 for the categories of each variable in turn, become more likely" in pages["categories"]
     assert "of independent Gaussians fitted to the training cases" in pages["numbers"]
     assert "Each row is a sample, each cell a variable." in pages["numbers"]
     assert "x 9 given 2 &lt;- h1 4x3" in pages["conditional"]

@@ -230,7 +230,7 @@ def _sweep(
     key: Key[Array, ""],
 ) -> tuple[Float[Array, "chains _"], ...]:
     """Draw every latent in turn from its distribution under P(h) P(x | h)^power given all others."""
-    y = x[:, : model.given]
+    y = model.seen(x[:, : model.given])
     values = [x[:, model.given :], *h, h[-1][:, :0]]
     for i in range(1, len(h) + 1):
         below = model.layers[i - 1], values[i - 1], power if i == 1 else jnp.ones_like(power)

@@ -142,7 +142,7 @@ def _divergence(q: Layer, p: Layer, value: Array, below: Array, context: Array) 
         a, b = q.log_rates(value, below), p.log_rates(value, context)
         return jnp.sum(jnp.exp(a) * (a - b), axis=-1)
     if isinstance(q, Gaussian) and isinstance(p, Gaussian):
-        (m, log_s), (prior_m, prior_log_s) = q.mean_and_log_deviation(below), p.mean_and_log_deviation(context)
+        (m, log_s), (prior_m, prior_log_s) = q.conditional_moments(value, below), p.conditional_moments(value, context)
         scale = jnp.exp(-2 * prior_log_s)
         return prior_log_s - log_s + 0.5 * (jnp.exp(2 * log_s) + (m - prior_m) ** 2) * scale - 0.5
     assert isinstance(q, BINARY)

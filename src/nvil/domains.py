@@ -8,11 +8,15 @@ from jaxtyping import Bool
 
 
 class Domain(NamedTuple):
-    """Which values are allowed, in words and as a test of every one; `hint` says what to do about others."""
+    """Which values are allowed, in words and as a test of every one; `hint` says what to do about others.
+
+    Where it depends on a value's column, or on its neighbours, `of_rows` is true, and the test is of whole rows.
+    """
 
     words: str
     allows: Callable[[np.ndarray], Bool[np.ndarray, "*_"]]
     hint: str = ""
+    of_rows: bool = False
 
 
 NUMBERS = Domain("finite numbers", np.isfinite)
@@ -38,7 +42,7 @@ def one_hot(categories: int) -> Domain:
         fits = (np.sum(groups == 1, axis=-1) == 1) & (np.sum(groups != 0, axis=-1) == 1)
         return np.broadcast_to(fits[..., None], groups.shape).reshape(values.shape)
 
-    return Domain(f"a single 1 among every {categories} columns, and 0 elsewhere,", allows)
+    return Domain(f"a single 1 among every {categories} columns, and 0 elsewhere,", allows, of_rows=True)
 
 
 def after(given: int, domain: Domain) -> Domain:
@@ -49,4 +53,4 @@ def after(given: int, domain: Domain) -> Domain:
     def allows(values: np.ndarray) -> Bool[np.ndarray, "*_"]:
         return np.concatenate([np.isfinite(values[..., :given]), domain.allows(values[..., given:])], axis=-1)
 
-    return domain._replace(allows=allows)
+    return domain._replace(allows=allows, of_rows=True)

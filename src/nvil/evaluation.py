@@ -80,7 +80,7 @@ def word_counts(pair: Pair, x: Any) -> Float[np.ndarray, " cases"]:
             "This model explains whether a word is there, not how often, so it has no perplexity; build a document "
             "model with nvil.document_model, or sbn(..., lengths=...)."
         )
-    lengths = as_rows(x).row_sums()
+    lengths = as_rows(x).after(getattr(pair.model, "given", 0)).row_sums()
     if not np.any(lengths > 0):
         raise UsageError("There are no words to evaluate: every document is empty.")
     return lengths

@@ -191,7 +191,7 @@ class AutoregressiveBernoulli(Layer):
         return binary_vectors(self.units)
 
     def _masked(self) -> Float[Array, "units units"]:
-        return jnp.triu(self.within, 1)
+        return _to_later_units(self.within)
 
 
 class Multinomial(Layer):
@@ -354,11 +354,57 @@ class Gaussian(Layer):
         moments = self.moments(context)
         return moments[..., : self.units], moments[..., self.units :]
 
+    def conditional_moments(
+        self, value: Float[Array, "*batch units"], context: Context
+    ) -> tuple[Float[Array, "*batch units"], Float[Array, "*batch units"]]:
+        """The mean and log-deviation of every unit given the context and the units before it."""
+        return self.mean_and_log_deviation(context)
+
     def reparameterised(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch units"]:
         """The same value as a function of the layer's parameters and its context, the noise behind it being fixed."""
         mean, log_deviation = self.mean_and_log_deviation(context)
         noise = jax.lax.stop_gradient((value - mean) * jnp.exp(-log_deviation))
         return mean + jnp.exp(log_deviation) * noise
+
+
+class AutoregressiveGaussian(Gaussian):
+    """Gaussian units, each with a mean that is linear in those before it: together, a Gaussian of full covariance.
+
+    v = m + v W + s e, W strictly upper triangular, and so v = (m + s e) (I - W)^-1: unlike a binary layer, it is drawn,
+    and has its mean, by one triangular solve. The determinant of I - W is 1.
+    """
+
+    within: Float[Array, "units units"]
+
+    def sample(self, key: Key[Array, ""], context: Context) -> Float[Array, "*batch units"]:
+        return self._solved(super().sample(key, context))
+
+    def log_prob(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch"]:
+        return super().log_prob(value - value @ self._masked(), context)
+
+    def mean(self, context: Context) -> Float[Array, "*batch units"]:
+        return self._solved(super().mean(context))
+
+    def conditional_mean(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch units"]:
+        return self.conditional_moments(value, context)[0]
+
+    def conditional_moments(
+        self, value: Float[Array, "*batch units"], context: Context
+    ) -> tuple[Float[Array, "*batch units"], Float[Array, "*batch units"]]:
+        mean, log_deviation = self.mean_and_log_deviation(context)
+        return mean + value @ self._masked(), log_deviation
+
+    def reparameterised(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch units"]:
+        return self._solved(super().reparameterised(value - value @ self._masked(), context))
+
+    def _solved(self, own: Float[Array, "*batch units"]) -> Float[Array, "*batch units"]:
+        """own (I - W)^-1."""
+        to_own = jnp.eye(self.units, dtype=own.dtype) - self._masked()
+        rows = own.reshape(-1, self.units).T
+        return jax.scipy.linalg.solve_triangular(to_own, rows, trans="T", unit_diagonal=True).T.reshape(own.shape)
+
+    def _masked(self) -> Float[Array, "units units"]:
+        return _to_later_units(self.within)
 
 
 class Standardised(eqx.Module):
@@ -372,6 +418,11 @@ class Standardised(eqx.Module):
         center, deviation = jax.lax.stop_gradient((self.center.value, self.deviation.value))
         mean, log_deviation = jnp.split(self.moments(context), 2, axis=-1)
         return jnp.concatenate([center + deviation * mean, jnp.log(deviation) + log_deviation], axis=-1)
+
+
+def _to_later_units(within: Float[Array, "units units"]) -> Float[Array, "units units"]:
+    """The connections within a layer that count: from a unit to those after it."""
+    return jnp.triu(within, 1)
 
 
 def _sampled_mean(layer: Layer, context: Context) -> Float[Array, "*batch units"]:

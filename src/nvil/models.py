@@ -21,6 +21,7 @@ from nvil.layers import (
     Affine,
     AutoregressiveBernoulli,
     AutoregressiveCategorical,
+    AutoregressiveGaussian,
     Bernoulli,
     Categorical,
     Gaussian,
@@ -36,7 +37,7 @@ from nvil.rows import Rows, as_rows
 
 Mean = Float[Array | np.ndarray, " visible"]
 WITHIN = ("factorial", "autoregressive")
-VISIBLES = ("bernoulli", "gaussian")
+VISIBLES = ("bernoulli", "categorical", "gaussian")
 LATENTS = ("bernoulli", "categorical", "gaussian")
 LATENT_BIAS = -2.0
 """Where the biases of the latents start: sparse, which won on every data set tried (results/README.md)."""
@@ -46,6 +47,7 @@ class Choices(TypedDict, total=False):
     """The choices that all named pairs share: keyword arguments, described at `sbn`."""
 
     visibles: str
+    visible_categories: int
     inference: str
     latents: str | Sequence[str]
     categories: int
@@ -66,17 +68,20 @@ def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair
 
     - `visible`: the number of columns of a case: of observed variables; for documents, of words in the vocabulary.
     - `hidden`: the number of latent variables in each layer, from the data up.
-    - `visibles`: "bernoulli" (the default), or "gaussian" for data of real numbers.
+    - `visibles`: "bernoulli" (the default), "categorical" for variables that are each one of several categories,
+      one-hot, or "gaussian" for data of real numbers.
+    - `visible_categories`: of every categorical visible, so that it has as many columns.
     - `inference`: "factorial" (the default), or "autoregressive" for connections within each layer of Q (Section 4.2,
       Table 2).
     - `latents`: "bernoulli" (the default), "categorical" for latents that are each one of several categories, one-hot,
-      or "gaussian"; for all layers, or one for each from the data up. Gaussian layers are factorial.
+      or "gaussian"; for all layers, or one for each from the data up.
     - `categories`: of every categorical latent; 10 by default.
     - `between`: the sizes of deterministic layers between any two stochastic ones, in P and in Q, from the data up,
       such as (200,); by default none, as in the paper. They make the conditionals nonlinear.
     - `activation`: theirs, "tanh" (the default) or "relu".
     - `given`: makes it a conditional model of a case's other columns given its first `given` ones, which every layer of
-      P and of Q then sees; 0 by default. These may hold any numbers, best of about unit size.
+      P and of Q then sees; 0 by default. These may hold any numbers, best of about unit size; with Gaussian visibles
+      they are seen in units of their `deviation`, less their `mean`, like the others.
     - `lengths`: makes it a document model, with a multinomial visible layer over word counts (Section 4.3); they
       are the lengths that sampled documents may have.
     - `mean`: of the training data. Q and its baselines see the input less this mean, and the visible biases start where
@@ -98,6 +103,8 @@ def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair
         'x 784 <- h1 20x8'
         >>> chain(sbn(784, (200,), given=392))
         'x 392 given 392 <- h1 200'
+        >>> chain(sbn(12, (5,), visibles="categorical", visible_categories=3))
+        'x 4x3 <- h1 5'
     """
     return _pair(visible, hidden, "factorial", "factorial", **choices)
 
@@ -128,12 +135,13 @@ def document_model(counts: Any, hidden: Sequence[int], *, model: str = "sbn", **
     build = {"sbn": sbn, "fdarn": fdarn}[choose("document model", model, ("sbn", "fdarn"))]
     rows = as_rows(counts)
     rows.check(COUNTS)
-    return build(rows.shape[1], hidden, **{"lengths": document_lengths(rows), "mean": rows.mean(), **choices})
+    lengths = document_lengths(rows, choices.get("given", 0))
+    return build(rows.shape[1], hidden, **{"lengths": lengths, "mean": rows.mean(), **choices})
 
 
-def document_lengths(counts: Rows) -> tuple[int, ...]:
-    """A hundred quantiles of the lengths of documents: those that sampled documents have."""
-    words = counts.row_sums()
+def document_lengths(counts: Rows, given: int = 0) -> tuple[int, ...]:
+    """A hundred quantiles of the lengths of documents, their context apart: those that sampled documents have."""
+    words = counts.after(given).row_sums()
     if not np.any(words > 0):
         raise UsageError("The first documents are all empty, so there are no lengths to learn from.")
     quantiles = np.quantile(words[words > 0], np.linspace(0.005, 0.995, 100))
@@ -156,6 +164,12 @@ def chain(pair: Pair) -> str:
     return " <- ".join(parts)
 
 
+def categories_of(model: Any) -> int | None:
+    """How many columns every visible has, where it is categorical; None for other models."""
+    visible = getattr(model, "layers", (None,))[0]
+    return visible.categories if isinstance(visible, Categorical) else None
+
+
 def _pair(
     visible: int,
     hidden: Sequence[int],
@@ -163,6 +177,7 @@ def _pair(
     hidden_within: str,
     *,
     visibles: str = "bernoulli",
+    visible_categories: int | None = None,
     inference: str = "factorial",
     latents: str | Sequence[str] = "bernoulli",
     categories: int = 10,
@@ -176,11 +191,9 @@ def _pair(
     seed: int = 0,
 ) -> Pair:
     columns, *hidden = _sizes(visible, hidden)
-    visible = columns - _given(given, columns, documents=lengths is not None)
+    visible = columns - _given(given, columns)
     biases = _per_layer(latent_bias, len(hidden))
     kinds = _kinds(latents, len(hidden))
-    if "gaussian" in kinds and "autoregressive" in (hidden_within, inference):
-        raise UsageError('Gaussian latents are factorial: take `model="sbn"` and `inference="factorial"`.')
     if _whole_numbers([categories], "`categories`")[0] < 2:
         raise UsageError(f"`categories` must be at least 2, got {categories}.")
     # A categorical variable is as many units as it has categories.
@@ -191,6 +204,7 @@ def _pair(
     between = _whole_numbers(_listed("between", between), "The sizes of layers `between`")
     center = _per_column("mean", mean, columns, 0.0)
     gaussian = choose("kind of visibles", visibles, VISIBLES) == "gaussian"
+    _check_visible_categories(visibles, visible_categories, visible, documents=lengths is not None)
     if gaussian and (lengths is not None or visible_within == "autoregressive"):
         raise UsageError('Gaussian visibles are factorial, and not those of documents: take `model="sbn"` or fdarn.')
     scale = _per_column("deviation", deviation, columns, 1.0)
@@ -206,7 +220,7 @@ def _pair(
         found = []
         for key, below, size, kind, bias in zip(keys, inputs, hidden, kinds, biases, strict=True):
             if kind == "gaussian":  # a mean and a log-deviation for each: they start near N(0, 1)
-                layer = Gaussian(moments=logits(key, below, 2 * size, 0.0, between), units=size)
+                layer = _gaussian(within, logits(key, below, 2 * size, 0.0, between), size)
             elif kind == "categorical":
                 layer = _categorical(within, logits(key, below, size, 0.0, between), size, categories)
             else:
@@ -215,7 +229,8 @@ def _pair(
         return tuple(found)
 
     down_between = between[::-1]  # listed from the data up, and P goes down
-    start = 0.0 if mean is None or gaussian else _visible_bias(center[given:], documents=lengths is not None)
+    shares = lengths is not None or visible_categories is not None
+    start = 0.0 if mean is None or gaussian else _visible_bias(center[given:], shares=shares)
     outputs = (2 if gaussian else 1) * visible
     to_data = logits(down_keys[0], sizes[1] + given, outputs, start, down_between)
     if gaussian:
@@ -223,13 +238,16 @@ def _pair(
         data = Gaussian(moments=moments, units=visible)
     elif lengths is not None:
         data = Multinomial(logits=to_data, units=visible, lengths=_lengths(lengths))
+    elif visible_categories is not None:
+        data = _categorical(visible_within, to_data, visible, visible_categories)
     else:
         data = _bernoulli(visible_within, to_data, visible)
     # Every layer sees the context y beside the layer above or below; without y the prior's context is empty.
     above, below = [[size + given for size in each] for each in ((*sizes[2:], 0), sizes[:-1])]
     known = Unset if mean is None else Constant
+    units = (Constant(center[:given]), Constant(scale[:given])) if gaussian and given else ()
     return Pair(
-        BeliefNetwork((data, *layers(down_keys[1:], hidden_within, above, down_between)), given),
+        BeliefNetwork((data, *layers(down_keys[1:], hidden_within, above, down_between)), given, *units),
         InferenceNetwork(
             layers(up_keys, inference, below, between),
             known(center),
@@ -258,6 +276,12 @@ def _categorical(within: str, logits: Affine | Nonlinear, units: int, categories
     return AutoregressiveCategorical(logits=logits, units=units, categories=categories, within=start)
 
 
+def _gaussian(within: str, moments: Affine | Nonlinear, units: int) -> Gaussian:
+    if within == "factorial":
+        return Gaussian(moments=moments, units=units)
+    return AutoregressiveGaussian(moments=moments, units=units, within=jnp.zeros((units, units)))
+
+
 def _per_column(name: str, values: Mean | None, columns: int, default: float) -> Float[Array, " columns"]:
     if values is None:
         return jnp.full(columns, default)
@@ -268,12 +292,26 @@ def _per_column(name: str, values: Mean | None, columns: int, default: float) ->
     return jnp.asarray(values, float)
 
 
-def _given(given: Any, columns: int, *, documents: bool) -> int:
+def _given(given: Any, columns: int) -> int:
     if not isinstance(given, int | np.integer) or isinstance(given, bool) or not 0 <= given < columns:
         raise UsageError(f"`given` must be a number of columns from 0 to {columns - 1}, got {given!r}.")
-    if given and documents:
-        raise UsageError("A model of documents takes no context; leave `given` out.")
     return int(given)
+
+
+def _check_visible_categories(visibles: str, categories: Any, visible: int, *, documents: bool) -> None:
+    if visibles != "categorical":
+        if categories is not None:
+            raise UsageError('`visible_categories` is for `visibles="categorical"`.')
+        return
+    if documents:
+        raise UsageError('The visibles of documents are counts of words: leave `visibles="categorical"` out.')
+    if categories is None or _whole_numbers([categories], "`visible_categories`")[0] < 2:
+        raise UsageError(f"Categorical visibles need `visible_categories` of at least 2, got {categories}.")
+    if visible % categories:
+        raise UsageError(
+            f"Categorical visibles have {categories} columns each, by `visible_categories`, and {visible} columns are "
+            "not a multiple of that."
+        )
 
 
 def _kinds(latents: str | Sequence[str], layers: int) -> tuple[str, ...]:
@@ -294,8 +332,9 @@ def _per_layer(latent_bias: float | Sequence[float], layers: int) -> tuple[float
     return tuple(float(bias) for bias in biases) * (layers if len(biases) == 1 else 1)
 
 
-def _visible_bias(mean: Float[Array, " visible"], *, documents: bool) -> Float[Array, " visible"]:
-    if documents:  # a word that is in no training document is as rare as half an occurrence among all of them
+def _visible_bias(mean: Float[Array, " visible"], *, shares: bool) -> Float[Array, " visible"]:
+    """Logits of the mean; of a softmax where units have `shares`, as words and categories have."""
+    if shares:  # a word that is in no training document is as rare as half an occurrence among all of them
         return jnp.log(jnp.maximum(mean, 0.5 * jnp.min(jnp.where(mean > 0, mean, jnp.inf))))
     # A pixel that never changes in the training data must not start at an infinite bias.
     rate = jnp.clip(mean, 1e-2, 1 - 1e-2)

@@ -24,11 +24,14 @@ class BeliefNetwork(eqx.Module):
     `layers` go from the data up: `layers[0]` is P(x | h^1), `layers[-1]` the prior P(h^n), whose context is empty.
 
     A conditional model P(x, h | y) has cases that begin with `given` columns of y: every layer sees y beside the layer
-    above it, and log-probabilities, the bound among them, are those of the other columns given these.
+    above it, and log-probabilities, the bound among them, are those of the other columns given these. Where y is of
+    real numbers, it is seen less its `center`, in units of its `deviation`.
     """
 
     layers: tuple[Layer, ...]
     given: int = eqx.field(static=True, default=0)
+    center: Constant | None = None
+    deviation: Constant | None = None
 
     def log_prob(self, x: Cases, h: tuple[Float[Array, "*batch _"], ...]) -> Float[Array, "*batch terms"]:
         values: tuple[Any, ...] = (x if isinstance(x, SparseCases) else x[..., self.given :], *h)
@@ -43,7 +46,12 @@ class BeliefNetwork(eqx.Module):
         above = (*h, _empty(h[-1].shape[:-1], h[-1].dtype))
         if isinstance(x, SparseCases):  # documents, without y
             return above
-        return tuple(beside(value, x[..., : self.given]) for value in above)
+        y = self.seen(x[..., : self.given])
+        return tuple(beside(value, y) for value in above)
+
+    def seen(self, y: Float[Array, "*batch given"]) -> Float[Array, "*batch given"]:
+        """The context as the layers see it."""
+        return y if self.center is None or self.deviation is None else _standardised(y, self.center, self.deviation)
 
     def sample(
         self, key: Key[Array, ""], cases: int, y: Float[Array, "cases given"] | None = None
@@ -54,7 +62,7 @@ class BeliefNetwork(eqx.Module):
         values = []
         keys = jax.random.split(key, len(self.layers))
         for layer, layer_key in zip(reversed(self.layers), keys, strict=True):
-            value = layer.sample(layer_key, beside(value, y))
+            value = layer.sample(layer_key, beside(value, self.seen(y)))
             values.append(value)
         *h, x = values
         return beside(y, x), tuple(reversed(h))
@@ -67,12 +75,12 @@ class BeliefNetwork(eqx.Module):
         Of a conditional model it is (y, E[x | h, y]), a whole case.
         """
         y = self._known(y, h[0].shape[:-1])
-        return beside(y, self.layers[0].mean(beside(h[0], y)))
+        return beside(y, self.layers[0].mean(beside(h[0], self.seen(y))))
 
     @property
     def sparse(self) -> bool:
-        """Whether x may be `nvil.sparse.SparseCases`: documents."""
-        return isinstance(self.layers[0], Multinomial)
+        """Whether x may be `nvil.sparse.SparseCases`: documents, without a context."""
+        return isinstance(self.layers[0], Multinomial) and not self.given
 
     def _known(self, y: Array | None, batch: tuple[int, ...]) -> Float[Array, "*batch given"]:
         if y is None and self.given:
@@ -170,8 +178,12 @@ class InferenceNetwork(eqx.Module):
         return isinstance(inputs, Affine | Nonlinear) and not self.given and self.deviation is None
 
     def _centred(self, x: Any) -> Any:
-        x = x - jax.lax.stop_gradient(self.center.value)
-        return x if self.deviation is None else x / jax.lax.stop_gradient(self.deviation.value)
+        return _standardised(x, self.center, self.deviation)
+
+
+def _standardised(values: Any, center: Constant, deviation: Constant | None) -> Any:
+    values = values - jax.lax.stop_gradient(center.value)
+    return values if deviation is None else values / jax.lax.stop_gradient(deviation.value)
 
 
 def beside(value: Float[Array, "*batch _"], other: Float[Array, "*_ _"]) -> Float[Array, "*batch _"]:

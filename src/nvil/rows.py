@@ -85,6 +85,10 @@ class Rows(eqx.Module):
     def column_sums(self) -> Float[np.ndarray, " width"]:
         """The sum of each column, in double precision: the counts of words."""
 
+    def after(self, given: int) -> "Rows":
+        """The same rows without their first `given` columns."""
+        return as_rows(self.dense()[:, given:]) if given else self
+
     def outside(self, domain: Domain) -> tuple[int, float] | None:
         """The first case with a value outside of `domain`, and that value."""
         for i, block in enumerate(self.blocks(CHECKED_AT_ONCE)):

@@ -187,7 +187,7 @@ def raised(before: Float[np.ndarray, " words"], share: Float[np.ndarray, " words
 def usual_shares(pair: Pair) -> Float[np.ndarray, " words"]:
     """The share of every word in the training documents; at least a little, so that it has a logarithm."""
     assert isinstance(pair.inference, InferenceNetwork)
-    mean = np.maximum(np.asarray(pair.inference.center.value, float), 1e-9)
+    mean = np.maximum(np.asarray(pair.inference.center.value, float)[pair.inference.given :], 1e-9)
     return mean / mean.sum()
 
 

@@ -307,9 +307,10 @@ def of_samples(run: Any) -> str:
 
 def cases_in_words(run: "Run", dataset: "Dataset") -> str:
     """How many cases there are of what."""
-    context = run.facts.context or 0
-    what = "words" if run.documents else "numbers" if run.numbers else "binary units"
-    kind = f"{run.facts.visible - context} {what}"
+    each = run.facts.visible_categories or 1
+    visible, context = run.facts.visible // each, (run.facts.context or 0) // each
+    what = {"counts": "words", "numbers": "numbers", "categories": "categorical variables", "binary": "binary units"}
+    kind = f"{visible - context} {what[run.kind]}"
     kind += f" given {context}" if context else ""
     if dataset.test is None:
         return f"cases of {kind}, the first {run.plan.validation} for validation"
@@ -323,24 +324,24 @@ def print_result(run: "Run", dataset: "Dataset") -> "Evaluation | DocumentEvalua
     from nvil.evaluation import evaluate, evaluate_documents
 
     pair = run.load_best()
+    missing = "latents or context" if dataset.context else "latents"
     if run.documents:
         found = documents = evaluate_documents(pair, dataset.test)
         result = documents.evaluation
-        without = data.unigram_bound(dataset.train, dataset.test)
+        without = data.unigram_bound(dataset.train, dataset.test, dataset.context)
         per_document, per_word = documents.perplexity, documents.corpus_perplexity
         print(f"test perplexity       {per_document:8.1f} per document, {per_word:.1f} per word")
-        print(f"unigram model         {without[0]:8.1f} per document, {without[1]:.1f} per word, without latents")
+        print(f"unigram model         {without[0]:8.1f} per document, {without[1]:.1f} per word, without {missing}")
         useless = per_document >= without[0] and f"the unigram model ({without[0]:.1f} per document)"
     else:
         found = result = evaluate(pair, dataset.test)
-        without = "latents or context" if dataset.context else "latents"
         if run.numbers:
             means = data.gaussian_bound(dataset.train, dataset.test, dataset.context)
-            print(f"independent Gaussians {means:8.2f} nats per case could be had without {without}")
+            print(f"independent Gaussians {means:8.2f} nats per case could be had without {missing}")
         else:
-            best = data.factorial_bound(dataset.test, dataset.context)
-            print(f"best factorial model  {best:8.2f} nats per case could be had without {without}")
-            means = data.independent_bound(dataset.train, dataset.test, dataset.context)
+            best = data.factorial_bound(dataset.test, dataset.context, dataset.categories)
+            print(f"best factorial model  {best:8.2f} nats per case could be had without {missing}")
+            means = data.independent_bound(dataset.train, dataset.test, dataset.context, dataset.categories)
         useless = result.bound <= means and f"independent variables at their training means ({means:.2f})"
     print(f"test bound            {result.bound:8.2f} nats per case{standard_error(result)}")
     if useless:
@@ -573,8 +574,8 @@ def sample(
     """Draw samples from a trained model.
 
     A .png shows, for every sample, the probability of each pixel given the sampled latents. A .npz holds the samples
-    `x`, their means given the latents `mean`, and the latents `h1`, `h2`, ... (categorical ones as the numbers of their
-    categories); for documents, in place of `x` and
+    `x`, their means given the latents `mean`, and the latents `h1`, `h2`, ...; categorical ones, of `x` too, as the
+    numbers of their categories, and their `mean` as the probability of each. For documents, in place of `x` and
     `mean`, the counts as a sparse matrix for `scipy.sparse.load_npz`. A .txt, for documents, has one per line, as its
     words with their counts.
 
@@ -630,10 +631,13 @@ def write_samples(
     if out.suffix == ".npz":
         layers = run.like().inference.layers
         latents = {f"h{i}": most_likely(*each) for i, each in enumerate(zip(layers, h, strict=True), 1)}
-        cases = sparse_parts(x) if run.documents else {"x": x if run.numbers else np.asarray(x, np.uint8), "mean": mean}
-        save_arrays(out, {**cases, **latents})
+        visible = run.like().model.layers[0]
+        # The context is one-hot too, where the visibles are.
+        decoded = {} if run.documents else {"x": most_likely(visible, x), "mean": by_latent(visible, mean)}
+        save_arrays(out, {**(sparse_parts(x) if run.documents else decoded), **latents})
     elif out.suffix == ".txt":
-        save_text(out, "".join(f"{line}\n" for line in pictures.bags(np.asarray(x), run.vocabulary)))
+        words = np.where(np.arange(x.shape[1]) < (run.facts.context or 0), 0, x)  # a context is no words
+        save_text(out, "".join(f"{line}\n" for line in pictures.bags(words, run.vocabulary)))
     else:
         assert run.facts.image is not None
         pictures.save_grid(out, mean, run.facts.image)
@@ -1068,25 +1072,31 @@ def cases_of(run: "Run", path: Path, **how: Any) -> "Cases":
     from nvil.data.loading import load_cases
 
     assert run.config is not None
-    kind = "counts" if run.documents else "numbers" if run.numbers else "binary"
     given = {name: value for name, value in how.items() if value is not None}
     choices = run.config.choices()
     if given.get("binarize", choices.binarize) != choices.binarize:  # and so what it rests on
         choices = dataclasses.replace(choices, threshold=None, white=None)
     choices = dataclasses.replace(choices, **given)
     choices.checked()
-    return load_cases(path, choices, visible=run.facts.visible, kind=kind, vocabulary=run.vocabulary)
+    return load_cases(
+        path,
+        choices,
+        visible=run.facts.visible,
+        kind=run.kind,
+        categories=run.facts.visible_categories,
+        vocabulary=run.vocabulary,
+    )
 
 
 def by_latent(layer: Any, values: Any) -> Any:
-    """Values with an axis for the categories, where a layer's latents are categorical."""
+    """Values with an axis for the categories, where a layer's variables are categorical."""
     return values.reshape(len(values), -1, layer.categories) if hasattr(layer, "categories") else values
 
 
 def most_likely(layer: Any, values: Any) -> Any:
-    """Whether each latent is on, or the number of its category: as bytes, or more where 256 are too few.
+    """Whether each variable is on, or the number of its category: as bytes, or more where 256 are too few.
 
-    Gaussian latents stay as they are.
+    Gaussian ones stay as they are.
     """
     import numpy as np
 

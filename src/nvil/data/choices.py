@@ -11,8 +11,8 @@ from nvil.errors import UsageError, choose
 class Choices:
     """What the user says about the data where it does not say so itself.
 
-    - `values`: "binary", "counts" (of words), "numbers" (real ones), or "auto", which takes the first two where they
-      are unambiguous.
+    - `values`: "binary", "counts" (of words), "numbers" (real ones), "categories" (each value the number of one, from
+      0), or "auto", which takes the first two where they are unambiguous.
     - `binarize`: how grey levels become binary: "threshold", "stochastic" (every draw anew) or "none".
     - `threshold`: on from this value up; by default halfway between the smallest and the largest.
     - `white`: for stochastic binarization, the value that is certainly on; by default 1 for values up to 1, else 255.
@@ -43,9 +43,11 @@ class Choices:
     columns: int | None = None
 
     def checked(self) -> "Choices":
-        choose("kind of values", self.values, ("auto", "binary", "counts", "numbers"))
-        if self.values == "numbers" and self.binarize not in (None, "none"):
-            raise UsageError('`binarize` makes binary values, which `values="numbers"` does not want; leave one out.')
+        choose("kind of values", self.values, ("auto", "binary", "counts", "numbers", "categories"))
+        if self.values in ("numbers", "categories") and self.binarize not in (None, "none"):
+            raise UsageError(
+                f'`binarize` makes binary values, which `values="{self.values}"` does not want; leave one out.'
+            )
         if self.stop_words is not None:
             choose("list of stop words", self.stop_words, ("none", "english"))
         if self.binarize is not None:

@@ -90,9 +90,19 @@ def odd_column(rows: np.ndarray, names: Sequence[str] | None) -> tuple[int, str]
 
 def said(place: int, why: str, names: Sequence[str] | None) -> str:
     """What to say of an odd column."""
+    return (
+        f"column {called(place, names)} is unlike the rest ({why}): if it is a label or an index, "
+        f"{leave_out(place, names)}"
+    )
+
+
+def called(place: int, names: Sequence[str] | None) -> str:
+    """A column by its place, and by its name where it has one."""
+    return f"{place}, {names[place]!r}," if names and names[place] else str(place)
+
+
+def leave_out(place: int, names: Sequence[str] | None) -> str:
+    """What to do about a column that cannot be modelled."""
     name = names[place] if names else ""
     typed = name if re.fullmatch(r"[^\W\d]\w*", name) else str(place)
-    return (
-        f"column {place}{f', {name!r},' if name else ''} is unlike the rest ({why}): if it is a label or an index, "
-        f'leave it out with `drop_columns="{typed}"`'
-    )
+    return f'leave it out with `drop_columns="{typed}"`'

@@ -11,7 +11,7 @@ from nvil.data.sparse import MATRIX_ROWS, as_matrix
 from nvil.models import document_lengths
 from nvil.rows import Rows, as_rows, as_source
 
-Kind = Literal["binary", "counts", "numbers"]
+Kind = Literal["binary", "counts", "numbers", "categories"]
 Cases = Any
 """One case per row: an array of bits, or `Rows` of another kind; for training also a `Stream`."""
 
@@ -20,12 +20,14 @@ Cases = Any
 class Dataset:
     """Training and test cases, one per row.
 
-    - `kind`: "binary", "counts" for the word counts of documents, or "numbers" for real ones.
+    - `kind`: "binary", "counts" for the word counts of documents, "numbers" for real ones, or "categories", which are
+      one-hot here.
     - `test`: None for a stream.
     - `validation`: where the data set has one of its own; otherwise it is split off the training cases.
     - `image`: the (height, width) of a case where it is a picture.
     - `choices`: what was decided about its values, defaults filled in.
     - `context`: how many columns, the first ones, the others are modelled given; 0 for models of all columns.
+    - `categories`: how many columns every variable has, where they are one-hot; else None.
     - `vocabulary`: the words that columns count.
     - `note`: in a few words, what the values were taken for and how the cases were made.
     - `labels`: the class of every case by split, "train" and "test", where that is known; for people, no model sees it.
@@ -39,6 +41,7 @@ class Dataset:
     image: tuple[int, int] | None = None
     choices: Any = None
     context: int = 0
+    categories: int | None = None
     vocabulary: tuple[str, ...] | None = None
     note: str = ""
     labels: dict[str, tuple[str, ...]] | None = None
@@ -59,7 +62,7 @@ class Dataset:
         """A hundred quantiles of the lengths of training documents: those of sampled ones. None for bits."""
         if not self.documents:
             return None
-        return document_lengths(as_source(self.train).first())
+        return document_lengths(as_source(self.train).first(), self.context)
 
     @property
     def fingerprint(self) -> str:
@@ -89,23 +92,25 @@ def fingerprint(*parts: Any, vocabulary: tuple[str, ...] | None = None) -> str:
     return digest.hexdigest()[:16]
 
 
-def factorial_bound(cases: Cases, context: int = 0) -> float:
+def factorial_bound(cases: Cases, context: int = 0, categories: int | None = None) -> float:
     """The log-likelihood per case that no model with independent variables can exceed on these very cases.
 
-    The first `context` columns are given, not modelled.
+    The first `context` columns are given, not modelled. Variables are bits, or one-hot in as many `categories` each.
     """
     rate = as_rows(cases).mean()[context:]
     with np.errstate(divide="ignore", invalid="ignore"):
-        terms = rate * np.log(rate) + (1 - rate) * np.log1p(-rate)
+        off = (1 - rate) * np.log1p(-rate) if categories is None else 0.0
+        terms = rate * np.log(rate) + off
     return float(np.sum(np.nan_to_num(terms)))
 
 
-def independent_bound(train: Cases, test: Cases, context: int = 0) -> float:
+def independent_bound(train: Cases, test: Cases, context: int = 0, categories: int | None = None) -> float:
     """The log-likelihood per test case of independent variables at their training means, half a case added to each."""
     train = as_rows(train)
-    rate = (train.column_sums()[context:] + 0.5) / (train.shape[0] + 1)
+    rate = (train.column_sums()[context:] + 0.5) / (train.shape[0] + 0.5 * (categories or 2))
     on = as_rows(test).mean()[context:]
-    return float(np.sum(on * np.log(rate) + (1 - on) * np.log1p(-rate)))
+    off = (1 - on) * np.log1p(-rate) if categories is None else 0.0
+    return float(np.sum(on * np.log(rate) + off))
 
 
 def gaussian_bound(train: Cases, test: Cases, context: int = 0) -> float:
@@ -123,11 +128,11 @@ def column_deviations(rows: Rows) -> np.ndarray:
     return np.sqrt(squares / max(1, rows.shape[0]))
 
 
-def unigram_bound(train: Cases, test: Cases) -> tuple[float, float]:
+def unigram_bound(train: Cases, test: Cases, context: int = 0) -> tuple[float, float]:
     """Perplexity per document and per word without latents: the words' training frequencies, plus half a count each."""
-    frequency = as_rows(train).column_sums() + 0.5
+    frequency = as_rows(train).column_sums()[context:] + 0.5
     log_rate = np.log(frequency / frequency.sum())
-    test = as_rows(test)
+    test = as_rows(test).after(context)
     lengths = test.row_sums()
     scores = np.concatenate([as_matrix(block) @ log_rate for block in test.blocks(MATRIX_ROWS)])
     written = lengths > 0

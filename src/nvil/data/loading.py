@@ -1,7 +1,7 @@
 """Loading: named sets, the user's own files, and arrays, made ready for training.
 
-Models here are of binary data and of word counts. What the values of a file were taken for is always said, and how
-other values become binary is always a stated choice.
+Models here are of binary data, word counts, real numbers and categories. What the values of a file were taken for is
+always said, and how other values become binary is always a stated choice.
 """
 
 import dataclasses
@@ -19,17 +19,20 @@ from nvil.data.dataset import Cases, Dataset, Kind, hold_out_labels
 from nvil.data.lines import from_lines
 from nvil.data.readers import Contents, checked_rows, read, without_columns
 from nvil.data.registry import NAMED
-from nvil.data.sparse import SparseRows
+from nvil.data.sparse import SparseRows, sparse_rows
 from nvil.data.streams import Stream
 from nvil.data.values import (
     as_binary,
+    as_categories,
     as_counts,
     as_grey,
     as_numbers,
     check_columns,
     check_deviations,
     check_varied,
+    count_categories,
     kind_of,
+    one_hot_rows,
     stacked,
     value_range,
 )
@@ -125,9 +128,16 @@ def _table(source: Any, choices: Choices, width: int | None = None) -> tuple[Any
 
 
 def load_cases(
-    source: Any, choices: Choices, *, visible: int, kind: Kind, vocabulary: tuple[str, ...] | None = None
+    source: Any,
+    choices: Choices,
+    *,
+    visible: int,
+    kind: Kind,
+    categories: int | None = None,
+    vocabulary: tuple[str, ...] | None = None,
 ) -> Cases:
     """All cases of a file or array for a trained model, made what its own data was made by its resolved `choices`."""
+    visible //= categories or 1
     if isinstance(source, str | os.PathLike):
         contents, where = read(Path(source), choices, width=visible, vocabulary=vocabulary), source
     else:
@@ -146,6 +156,8 @@ def load_cases(
         return stacked([as_counts(part, where) for part in parts])
     if kind == "numbers":
         return stacked([as_numbers(part, where) for part in parts])
+    if categories is not None:
+        return stacked([one_hot_rows(as_categories(part, where), categories, where) for part in parts])
     choices = _with_defaults(choices, parts)
     if choices.binarize == "stochastic":
         return stacked([plain(as_grey(part, where, choices).fixed(0)) for part in parts])
@@ -161,8 +173,8 @@ def _streamed(source: Stream | str, choices: Choices) -> Dataset:
         )
     if choices.given:
         raise UsageError("A stream cannot be modelled given some of its columns; leave `given` out.")
-    if choices.values == "numbers":
-        raise UsageError('A stream is of bits or counts; `values="numbers"` needs a file.')
+    if choices.values in ("numbers", "categories"):
+        raise UsageError(f'A stream is of bits or counts; `values="{choices.values}"` needs a file.')
     stream = from_lines(_standard_input(), choices, words) if isinstance(source, str) else source
     if stream.kind == "numbers":
         raise UsageError(
@@ -190,19 +202,27 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
     choices = dataclasses.replace(choices, **contents.decided)
     kind = kind_of(contents, where, choices)
     whole = contents.image or _square(next(iter(contents.splits.values())).shape[1])
+    names, places = contents.names, list(range(next(iter(contents.splits.values())).shape[1]))
     if choices.given:
-        if kind != "binary":
-            raise UsageError(f"{where} holds {kind}, and only binary data can be modelled `given` some of its columns.")
-        contents, moved = _context_first(contents, where, choices)
-        whole = None if moved else whole
+        contents, places = _context_first(contents, where, choices)
+        whole = whole if places == sorted(places) else None
     parts = contents.splits
     note = contents.note
+    categories = None
     if kind == "counts":
         ready: dict[str, Any] = {name: as_counts(rows, where) for name, rows in parts.items()}
         note = note or "word counts"
     elif kind == "numbers":
         ready = {name: as_numbers(rows, where) for name, rows in parts.items()}
         note = note or "real numbers, as they are"
+    elif kind == "categories":
+        numbered = {name: as_categories(rows, where) for name, rows in parts.items()}
+        categories = count_categories(list(numbered.values()), where, names, places)
+        if not choices.given:
+            check_columns(list(numbered.values()), contents, where, choices)
+        ready = {name: one_hot_rows(rows, categories, where) for name, rows in numbered.items()}
+        contents = dataclasses.replace(contents, context=contents.context * categories)
+        note = f"each variable one of {categories} categories"
     elif choices.binarize == "stochastic":
         check_columns(list(parts.values()), contents, where, choices)
         choices = _with_defaults(choices, parts.values())
@@ -228,8 +248,8 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         train, test = map(plain, as_rows(ready["all"]).hold_out(count, seed=0))
         labels = labels and hold_out_labels(labels["all"], count)
     if kind == "numbers":
-        check_deviations(train, where, contents.names)
-    if kind == "counts" and not as_rows(train).column_sums().any():
+        check_deviations(train, where, names, places)
+    if kind == "counts" and not as_rows(train).column_sums()[contents.context :].any():
         raise UsageError(f"Every training document of {where} is empty.")
     return Dataset(
         name=Path(where).name,
@@ -242,6 +262,7 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         if kind != "binary" or isinstance(train, SparseRows)
         else whole or (_square(train.shape[1] - contents.context) if contents.context else None),
         context=contents.context,
+        categories=categories,
         choices=dataclasses.replace(
             choices, values=kind, binarize=choices.binarize or "none", stop_words=choices.stop_words or "none"
         ),
@@ -251,17 +272,20 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
     )
 
 
-def _context_first(contents: Contents, where: Any, choices: Choices) -> tuple[Contents, bool]:
-    """The columns to condition on before the others, and whether that moved any."""
+def _context_first(contents: Contents, where: Any, choices: Choices) -> tuple[Contents, list[int]]:
+    """The columns to condition on before the others, and the places where the columns were."""
+    if contents.vocabulary is not None:
+        raise UsageError(f"The columns of {where} are words, and none of them can be `given`; give a table.")
     width = next(iter(contents.splits.values())).shape[1]
     order, context = context_first(width, contents.names, choices.given, where)
     if order == list(range(width)):
-        return dataclasses.replace(contents, context=context), False
-    if any(isinstance(rows, SparseRows) for rows in contents.splits.values()):
-        raise UsageError(f"{where} is not a table of numbers, so there are no columns to be `given`.")
+        return dataclasses.replace(contents, context=context), order
     names = None if contents.names is None else tuple(contents.names[place] for place in order)
-    splits = {name: rows[:, order] for name, rows in contents.splits.items()}
-    return dataclasses.replace(contents, splits=splits, names=names, context=context), True
+    splits = {
+        name: sparse_rows(rows.matrix()[:, order]) if isinstance(rows, SparseRows) else rows[:, order]
+        for name, rows in contents.splits.items()
+    }
+    return dataclasses.replace(contents, splits=splits, names=names, context=context), order
 
 
 def _with_defaults(choices: Choices, parts: Any) -> Choices:

@@ -58,6 +58,9 @@ class SparseRows(Rows):
     def row_sums(self) -> Float[np.ndarray, " cases"]:
         return np.concatenate([np.zeros(0), *(block.sum(axis=1, dtype=float) for block in self.matrices())])
 
+    def after(self, given: int) -> Rows:
+        return sparse_rows(self.matrix()[:, given:]) if given else self
+
     def column_sums(self) -> Float[np.ndarray, " width"]:
         total = np.zeros(self.width)
         for block in self.matrices():
@@ -66,6 +69,8 @@ class SparseRows(Rows):
 
     def outside(self, domain: Domain) -> tuple[int, float] | None:
         """Of what is stored: a zero is in every domain that word counts can be in."""
+        if domain.of_rows:
+            return super().outside(domain)
         for i, block in enumerate(self.matrices()):
             wrong = ~domain.allows(block.data)
             if np.any(wrong):

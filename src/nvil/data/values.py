@@ -1,14 +1,15 @@
-"""What the values of a file are: bits, grey levels to be made bits, word counts, or real numbers."""
+"""What the values of a file are: bits, grey levels to be made bits, word counts, real numbers, or categories."""
 
 import dataclasses
 import logging
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse
 
 from nvil.data.choices import Choices
-from nvil.data.columns import odd_column, said
+from nvil.data.columns import called, leave_out, odd_column, said
 from nvil.data.dataset import Kind
 from nvil.data.grey import Grey
 from nvil.data.readers import Contents
@@ -18,15 +19,15 @@ from nvil.errors import UsageError
 from nvil.rows import as_rows
 
 log = logging.getLogger("nvil")
+MOST_CATEGORIES = 1000
+"""Of a variable: a column with more is hardly one of categories, and each is a column of every variable."""
 BINARIZE = 'say how to make them binary with `binarize="threshold"` or `binarize="stochastic"`'
 
 
 def kind_of(contents: Contents, where: Any, choices: Choices) -> Kind:
-    """Binary, counts or numbers, as the user says; by itself only where there is no doubt, and never numbers."""
-    if choices.values == "numbers":
-        return "numbers"
+    """What the user says the values are; by itself binary or counts, where there is no doubt."""
     if choices.values != "auto":
-        return "counts" if choices.values == "counts" else "binary"
+        return cast("Kind", choices.values)  # as it was checked to be
     if choices.binarize not in (None, "none"):
         return "binary"
     if contents.vocabulary is not None:
@@ -99,14 +100,60 @@ def as_numbers(rows: Any, where: Any) -> np.ndarray:
     return rows.astype(np.float32)
 
 
-def check_deviations(rows: np.ndarray, where: Any, names: tuple[str, ...] | None) -> None:
-    """Refuse a column of one value alone, of which a Gaussian can make the density as large as it likes."""
+def as_categories(rows: Any, where: Any) -> np.ndarray:
+    """The numbers of categories, from 0, not one-hot yet: how many there are is known of all parts together."""
+    rows = _dense(rows)
+    _check_finite(rows, where)
+    wrong = (rows < 0) | (rows != np.round(rows))
+    if np.any(wrong):
+        row, column = np.argwhere(wrong)[0]
+        raise UsageError(
+            f"{where} must hold the numbers of categories, whole numbers from 0 up, but has {rows[row, column]:g} at "
+            f"row {row}, column {column} (from 0)."
+        )
+    return rows
+
+
+def count_categories(parts: list[np.ndarray], where: Any, names: tuple[str, ...] | None, places: Sequence[int]) -> int:
+    """How many categories a variable has: as many as the one that has most. `places` are those in the file."""
+    highest = np.max([part.max(axis=0) for part in parts], axis=0)
+    column = int(np.argmax(highest))
+    if highest[column] >= MOST_CATEGORIES:
+        place = places[column]
+        raise UsageError(
+            f"Column {called(place, names)} of {where} holds {highest[column]:g}, and categories are numbered from 0 "
+            f"to at most {MOST_CATEGORIES - 1}; if it does not hold categories, {leave_out(place, names)}."
+        )
+    if highest[column] == 0:
+        raise UsageError(f"Every value of {where} is 0, so there is a single category, and nothing to model.")
+    return int(highest[column]) + 1
+
+
+def one_hot_rows(rows: np.ndarray, categories: int, where: Any) -> np.ndarray:
+    """`categories` columns of bytes for every variable, a single 1 among them."""
+    beyond = rows >= categories
+    if np.any(beyond):
+        row, column = np.argwhere(beyond)[0]
+        raise UsageError(
+            f"{where} has the category {rows[row, column]:g} at row {row}, column {column} (from 0), but the model was "
+            f"trained on categories from 0 to {categories - 1}."
+        )
+    on = np.zeros((*rows.shape, categories), np.uint8)
+    np.put_along_axis(on, rows.astype(np.int64)[..., None], 1, axis=-1)
+    return on.reshape(len(rows), -1)
+
+
+def check_deviations(rows: np.ndarray, where: Any, names: tuple[str, ...] | None, places: Sequence[int]) -> None:
+    """Refuse a column of one value alone, of which a Gaussian can make the density as large as it likes.
+
+    `places` are those of the columns in the file.
+    """
     same = np.flatnonzero(np.ptp(rows, axis=0) == 0)
     if len(same):
-        name = f", {names[same[0]]!r}," if names else ""
+        place = places[same[0]]
         raise UsageError(
-            f"Column {same[0]}{name} of {where} is the same in every training case, so there is nothing to model; "
-            f'leave it out with `drop_columns="{same[0]}"`.'
+            f"Column {called(place, names)} of {where} is the same in every training case, so there is nothing to "
+            f"model; {leave_out(place, names)}."
         )
 
 
@@ -150,8 +197,11 @@ def _check_dense(rows: np.ndarray, where: Any, names: tuple[str, ...] | None = N
             "the others are 0 and 1 alone" if not np.any(np.delete(outside, odd[0], axis=1)) else f"then {BINARIZE}"
         )
         raise UsageError(f"{first}; {said(*odd, names)}; {others}.")
-    other = "if they are word counts, say" if whole else "to model them as they are, say"
-    raise UsageError(f'{first}; {BINARIZE}, or, {other} `values="{"counts" if whole else "numbers"}"`.')
+    if whole:
+        other = 'if they are word counts, say `values="counts"`, or `values="categories"` if they are numbers of those'
+    else:
+        other = 'to model them as they are, say `values="numbers"`'
+    raise UsageError(f"{first}; {BINARIZE}, or, {other}.")
 
 
 def check_columns(parts: list[Any], contents: Contents, where: Any, choices: Choices) -> None:

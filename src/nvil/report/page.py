@@ -256,9 +256,9 @@ def _notes(summary: Summary) -> list[str]:
 
 def _description(summary: Summary) -> Part:
     run, config = summary.run, summary.run.config
-    kind = "words" if run.documents else "variables"
-    sizes = f"cases of {run.facts.visible:,} {kind}"
-    sizes += f", the first {run.facts.context:,} of them given" if run.facts.context else ""
+    kind, each = "words" if run.documents else "variables", run.facts.visible_categories or 1
+    sizes = f"cases of {run.facts.visible // each:,} {kind}"
+    sizes += f", the first {run.facts.context // each:,} of them given" if run.facts.context else ""
     if summary.dataset is not None:
         train, validation, test = summary.dataset.sizes(run.plan.validation or 0)
         sizes = f"{train:,} training, {validation:,} validation and {test:,} test {sizes}"
@@ -362,8 +362,9 @@ def _samples(summary: Summary, *, pictures: int = 100, documents: int = 8) -> Pa
         header = [f"x{i}" for i in range(min(x.shape[1], 12))]
         rows = [[f"{value:.3g}" for value in case[: len(header)]] for case in x[:10]]
         return Part(table(header, rows, numbers=range(len(header))), "Each row is a sample, each cell a variable.")
-    alt = "Share of ones in the training data against the share in samples, a point for each variable."
-    caption = "Each point is a variable: on the line, samples have it on as often as the training data does."
+    point = "variable" if summary.run.facts.visible_categories is None else "category of a variable"
+    alt = f"Share of ones in the training data against the share in samples, a point for each {point}."
+    caption = f"Each point is a {point}: on the line, samples have it on as often as the training data does."
     return Part(svg(lambda axes: figures.marginals(summary, axes), alt, (4.4, 3.0)), caption)
 
 
@@ -388,6 +389,8 @@ def _reconstructions(summary: Summary) -> Part | None:
         )
         alt = f"{len(shown)} test cases, each above its reconstruction."
         return Part(picture(shown, (2 * height, width), alt), caption)
+    if (each := summary.run.facts.visible_categories) is not None:
+        return _reconstructed_categories(cases[:10], means[:10], each)
     columns = min(summary.run.facts.visible, 12)
     form, what = ("{:.3g} → {:.3g}", "mean") if summary.run.numbers else ("{:.0f} → {:.2f}", "probability of being on")
     rows = [
@@ -399,6 +402,21 @@ def _reconstructions(summary: Summary) -> Part | None:
         "the inference network drew."
     )
     return Part(table([f"x{i}" for i in range(columns)], rows, numbers=range(columns)), caption)
+
+
+def _reconstructed_categories(cases: np.ndarray, means: np.ndarray, categories: int) -> Part:
+    one_hot, rates = (each.reshape(len(each), -1, categories)[:, :12] for each in (cases, means))
+    of_own, likeliest = np.sum(one_hot * rates, axis=-1), rates.argmax(axis=-1)
+    rows = [
+        [f"{own} → {other} ({rate:.2f})" for own, other, rate in zip(*case, strict=True)]
+        for case in zip(one_hot.argmax(axis=-1), likeliest, of_own, strict=True)
+    ]
+    caption = (
+        "Each row is a test case, each cell one of its variables: its category, the likeliest one given the latents "
+        "that the inference network drew, and the probability that its own then has."
+    )
+    columns = range(one_hot.shape[1])
+    return Part(table([f"x{i}" for i in columns], rows, numbers=columns), caption)
 
 
 def _latents(summary: Summary) -> Part | None:
@@ -442,10 +460,13 @@ def _latents(summary: Summary) -> Part | None:
             "that hardly ever change in the data are left grey)."
         )
         return Part(picture(shown, summary.run.facts.image, f"Weights of {len(shown)} units in a grid."), caption)
-    alt = f"Weights of {min(figures.ROWS, len(weights))} latent units to {summary.run.facts.visible} variables."
+    alt = f"Weights of {min(figures.ROWS, len(weights))} latent units to {summary.run.facts.visible} columns."
+    columns = "columns of the data"
+    if (categories := summary.run.facts.visible_categories) is not None:
+        columns = f"columns, {categories} for the categories of each variable in turn,"
     caption = (
-        f"Each row is a {what} of h1, {order}: when it is {when}, dark columns of the data become more likely and "
-        "light ones less."
+        f"Each row is a {what} of h1, {order}: when it is {when}, dark {columns} become more likely and light ones "
+        "less."
     )
     return Part(svg(lambda axes: figures.weights(summary, axes), alt, (4.4, 3.0)), caption)
 

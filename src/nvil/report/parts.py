@@ -123,6 +123,7 @@ def svg(draw: Callable[[Axes], None], alt: str, size: tuple[float, float]) -> Ma
 
 def bag(summary: Summary, counts: np.ndarray, most: int = 16, *, rest: bool = True) -> str:
     """The most telling words of a document, with their counts, and how many others there are."""
+    counts = counts[summary.context :]
     kinds = int(np.sum(counts > 0))
     order = summary.raised_order(counts / max(1, counts.sum()))[: min(most, kinds)]
     names = summary.vocabulary
@@ -132,4 +133,5 @@ def bag(summary: Summary, counts: np.ndarray, most: int = 16, *, rest: bool = Tr
 
 def raised(summary: Summary, mean: np.ndarray) -> str:
     """The words that expected counts raise most over their usual share."""
+    mean = mean[summary.context :]
     return " ".join(summary.vocabulary[i] for i in summary.raised_order(mean / mean.sum())[:12])

@@ -231,10 +231,10 @@ class Summary:
         if self.test is None or (self.run.documents and self.dataset is None):
             return None
         if self.run.documents:
-            return data.unigram_bound(self.dataset.train, self.test) if self.dataset else None
+            return data.unigram_bound(self.dataset.train, self.test, self.context) if self.dataset else None
         if self.run.numbers:
             return data.gaussian_bound(self.dataset.train, self.test, self.context) if self.dataset else None
-        return data.factorial_bound(self.test, self.context)
+        return data.factorial_bound(self.test, self.context, self.run.facts.visible_categories)
 
     @cached_property
     def cases(self) -> Float[np.ndarray, "cases visible"] | None:
@@ -361,8 +361,14 @@ class Summary:
 
     @cached_property
     def weights(self) -> Float[np.ndarray, "units visible"] | None:
-        """`_down`, the units that carry most first."""
-        return None if self._down is None else self._down[self.unit_order]
+        """`_down`, the units that carry most first; for a category over its variable's mean, which softmax ignores."""
+        if self._down is None:
+            return None
+        rows = self._down[self.unit_order]
+        if (each := self.run.facts.visible_categories) is None:
+            return rows
+        by_variable = rows.reshape(len(rows), -1, each)
+        return (by_variable - by_variable.mean(axis=-1, keepdims=True)).reshape(rows.shape)
 
     @cached_property
     def _down(self) -> Float[np.ndarray, "units visible"] | None:
@@ -434,10 +440,11 @@ class Summary:
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
+        """The words, without the columns that they are modelled given."""
         words = tuple(printable(word) for word in self.run.vocabulary or ())
         if len(words) != self.run.facts.visible:
             words = tuple(f"word{i}" for i in range(self.run.facts.visible))
-        return words
+        return words[self.context :]
 
     def raised_order(self, share: Float[np.ndarray, " words"]) -> np.ndarray:
         """The words, by how much `share` raises them over their usual one."""

@@ -94,7 +94,11 @@ def compare(
 def candidates(config: Config, dataset: Dataset, names: Sequence[str]) -> tuple[dict[str, Config], dict[str, str]]:
     """The config of every estimator that applies, and why others do not; those that are named must."""
     visible = as_source(dataset.train).first().shape[1]
-    pair = eqx.filter_eval_shape(lambda: config.build_pair(visible, lengths=dataset.lengths, given=dataset.context))
+    pair = eqx.filter_eval_shape(
+        lambda: config.build_pair(
+            visible, lengths=dataset.lengths, given=dataset.context, categories=dataset.categories
+        )
+    )
     chosen, left_out = {}, {}
     for name in names or ESTIMATORS:
         choose("estimator", name, ESTIMATORS)

@@ -197,8 +197,8 @@ class Config:
     values: str = option(
         Choices.values,
         "data",
-        "What the values are: binary, counts (of words), numbers (real ones), or auto: bits or counts, whatever is "
-        "unambiguous.",
+        "What the values are: binary, counts (of words), numbers (real ones), categories (each value the number of "
+        "one, from 0), or auto: bits or counts, whatever is unambiguous.",
     )
     binarize: str | None = option(
         None,
@@ -398,15 +398,18 @@ class Config:
         lengths: Sequence[int] | None = None,
         given: int = 0,
         deviation: Any = None,
+        categories: int | None = None,
     ) -> "Pair":
-        """The untrained model and inference network."""
+        """The untrained model and inference network; `categories` are those of the data."""
         from nvil import models
 
+        visibles = {"numbers": "gaussian", "categories": "categorical"}.get(self.values, "bernoulli")
+        more: Any = {} if categories is None else {"visible_categories": categories}
         make = {"sbn": models.sbn, "fdarn": models.fdarn, "darn": models.darn}[self.model]
         return make(
             visible,
             self.hidden,
-            visibles="gaussian" if self.values == "numbers" else "bernoulli",
+            visibles=visibles,
             inference=self.inference,
             latents=self.latents,
             categories=self.categories,
@@ -418,6 +421,7 @@ class Config:
             deviation=deviation,
             latent_bias=self.latent_bias,
             seed=self.seed,
+            **more,
         )
 
     def build_learner(self) -> "Learner":

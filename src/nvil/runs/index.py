@@ -137,17 +137,26 @@ def load_run_cases(run: Run, data: Any) -> Any:
     """The cases of a file, or cases, made what the run's own data was made."""
     if run.config is None:
         raise UsageError(f"{run.folder} was trained from Python on a pair of its own; give cases to nvil.encode.")
-    kind = "counts" if run.documents else "numbers" if run.numbers else "binary"
-    return load_cases(data, run.config.choices(), visible=run.facts.visible, kind=kind, vocabulary=run.vocabulary)
+    return load_cases(
+        data,
+        run.config.choices(),
+        visible=run.facts.visible,
+        kind=run.kind,
+        categories=run.facts.visible_categories,
+        vocabulary=run.vocabulary,
+    )
 
 
 def probabilities(run: Run, pair: Pair, cases: Any, layer: int) -> Float[np.ndarray, "cases units"]:
     """Q's probability that each latent of the layer is on."""
     rows = as_rows(cases)
     if run.facts.lengths is not None:
-        words = rows.row_sums()
+        given = run.facts.context or 0
+        words = rows.after(given).row_sums()
         scale = np.median(run.facts.lengths) / np.where(words > 0, words, 1)
-        rows = sparse_rows(scipy.sparse.diags_array(scale.astype(np.float32)) @ as_matrix(rows).astype(np.float32))
+        counts = as_matrix(rows).astype(np.float32)
+        scaled = scipy.sparse.diags_array(scale.astype(np.float32)) @ counts[:, given:]
+        rows = sparse_rows(scipy.sparse.hstack([counts[:, :given], scaled], format="csr") if given else scaled)
     # Without its model, which would refuse fractions of words.
     return apply.encode(Pair(None, pair.inference), rows)[layer - 1]
 

@@ -34,12 +34,13 @@ from jax.sharding import Mesh
 from nvil import training
 from nvil.compiling import compiling
 from nvil.contracts import Constant, Pair, Unset
-from nvil.data.dataset import Cases, Dataset, column_deviations, fingerprint
+from nvil.data.dataset import Cases, Dataset, Kind, column_deviations, fingerprint
 from nvil.data.readers import physical_memory
 from nvil.data.registry import NAMED
 from nvil.devices import LostError, SpreadRows, agreed, any_process, first_process, here, spread
 from nvil.errors import UsageError, choose
 from nvil.learning import Learner, default_validation
+from nvil.models import categories_of
 from nvil.rows import Rows, Source, as_source, check_hold_out
 from nvil.runs import checkpoints, metrics, storage
 from nvil.runs.config import CHECKPOINT_SECONDS, LARGEST, Config, config_from, typed_fields
@@ -80,6 +81,8 @@ class DataFacts:
     """A hundred quantiles of the lengths of documents; None for other data."""
     context: int | None = None
     """How many columns, the first ones, the others are modelled given; None for a model of all columns."""
+    visible_categories: int | None = None
+    """How many columns every variable has, where they are one-hot; None for other data."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,6 +176,7 @@ class Run:
             fingerprint(data, None if counted else validation, vocabulary=words),
             image,
             context=getattr(pair.model, "given", 0) or None,
+            visible_categories=categories_of(pair.model),
         )
         if not _pictured(facts):
             raise UsageError(f"`image` {image} does not have {facts.visible} pixels.")
@@ -205,10 +209,14 @@ class Run:
         if dataset.validation is None and isinstance(train, Rows):
             check_hold_out(config.validation or 0, cases)
         facts = DataFacts(
-            train.first().shape[1], dataset.fingerprint, dataset.image, dataset.lengths, dataset.context or None
+            train.first().shape[1],
+            dataset.fingerprint,
+            dataset.image,
+            dataset.lengths,
+            dataset.context or None,
+            dataset.categories,
         )
-        context = dataset.context
-        shapes = _shapes(lambda: config.build_pair(facts.visible, lengths=facts.lengths, given=context))
+        shapes = _untrained(config, facts)
         _check_memory(shapes)
         config.build_learner().estimator.check(shapes)
 
@@ -217,7 +225,9 @@ class Run:
             kept, held_out = training.hold_out(train, validation, config.seed)
             known = kept.first()
             deviation = column_deviations(known) if config.values == "numbers" else None
-            pair = config.build_pair(facts.visible, known.mean(), facts.lengths, context, deviation)
+            pair = config.build_pair(
+                facts.visible, known.mean(), facts.lengths, facts.context or 0, deviation, facts.visible_categories
+            )
             return Experiment(pair, config.build_learner(), kept, held_out)
 
         run = Run(
@@ -258,7 +268,7 @@ class Run:
         words = _read_vocabulary(folder / "vocabulary.txt")
         config, facts = run.config, run.facts
         if config is not None:
-            shapes = _shapes(lambda: config.build_pair(facts.visible, lengths=facts.lengths, given=facts.context or 0))
+            shapes = _untrained(config, facts)
         else:
             shapes = None if pair is None else _shapes(lambda: pair)
             if shapes is not None:
@@ -313,7 +323,16 @@ class Run:
     @property
     def numbers(self) -> bool:
         """Whether the cases are of real numbers."""
-        return self.config is not None and self.config.values == "numbers"
+        return self.kind == "numbers"
+
+    @property
+    def kind(self) -> Kind:
+        """What the values of its data are."""
+        if self.documents:
+            return "counts"
+        if self.facts.visible_categories is not None:
+            return "categories"
+        return "numbers" if self.config is not None and self.config.values == "numbers" else "binary"
 
     def command(self, *, all: bool = False) -> list[str]:
         """The command that trains this run: `nvil train`, then each option with its values.
@@ -574,7 +593,18 @@ def _described(folder: Path, values: Mapping[str, Any]) -> Run:
     config = config_from(values).resolved()
     if (facts.lengths is None) == (config.values == "counts"):
         raise UsageError("lengths are those of documents, whose values must be counts")
+    if (facts.visible_categories is None) == (config.values == "categories"):
+        raise UsageError("visible_categories are those of data whose values must be categories")
     return Run(folder, _plan(config), facts, config)
+
+
+def _untrained(config: Config, facts: DataFacts) -> Pair:
+    """The shapes of the pair that a config builds for the data."""
+    return _shapes(
+        lambda: config.build_pair(
+            facts.visible, lengths=facts.lengths, given=facts.context or 0, categories=facts.visible_categories
+        )
+    )
 
 
 def _pictured(facts: DataFacts) -> bool:
