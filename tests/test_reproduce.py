@@ -212,6 +212,9 @@ def test_the_page_has_the_paper_s_number_beside_ours(tmp_path):
     assert "| SBN | 200 | 113.1 |  | 112.0 | \N{MINUS SIGN}1.1 | 120.8 |" in page
     assert "| SBN | 500 | 112.8 |  | 113.9 | +1.1 (miss) |" in page
     assert "| sbn-200-nvil | best | 113.1 | 112.0 | 112.0 | 2.0 min | 3 min | 3 |" in page
+    other = made("table3", "sbn-50-reuters", figure=435.0, paper=784.0, data={"name": "reuters21578.npz"})
+    results.save(other, tmp_path)
+    assert "| 784 |  | 435† |  |" in render(tmp_path).read_text()  # RCV1 is another corpus
     assert "Factorial: `best`" in page
     assert "NVIL is above wake-sleep holds in 1 of 1 pairs (recipe `best`): SBN 200 +1.5 nats." in page
     table2 = page[page.index("## Table 2") :]
