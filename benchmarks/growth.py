@@ -62,12 +62,12 @@ def draw(place: Any, name: str, sizes: np.ndarray, costs: np.ndarray) -> None:
     first, last = sizes[0], sizes[-1]
     print(
         f"| {name} | {first:,} | {last:,} | {costs[0]:.0f} us | {costs[-1]:.0f} us "
-        f"| {fixed:.0f} us + {each:.3g} us n | {off:.0%} |",
+        f"| {fixed:.0f} {'-' if each < 0 else '+'} {abs(each):.3g} n us | {off:.0%} |",
         flush=True,
     )
     place.plot(sizes, fitted / 1000, color="0.6", linewidth=1)
     place.plot(sizes, costs / 1000, "o", markersize=4)
-    place.set(title=name, xlim=(0, None), ylim=(0, 1.1 * costs.max()), xlabel="n", ylabel="ms per update")
+    place.set(title=name, xlim=(0, None), ylim=(0, 1.1 * costs.max() / 1000), xlabel="n", ylabel="ms per update")
     place.grid(alpha=0.3)
 
 
