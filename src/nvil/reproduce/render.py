@@ -155,9 +155,9 @@ def _figure(folder: Path, found: dict[Any, Any]) -> str:
     import matplotlib
     from matplotlib.figure import Figure
 
-    dims = list(dict.fromkeys(cell.dim for cell in curves))
+    dims = list(dict.fromkeys(cell.dim for cell, result in curves.items() if result is not None))
     with matplotlib.rc_context({"font.size": 9}):
-        figure = Figure(figsize=(9, 3.8), layout="constrained")
+        figure = Figure(figsize=(4.5 * len(dims), 3.8), layout="constrained")
         axes = figure.subplots(1, len(dims), squeeze=False)[0]
         for place, dim in zip(axes, dims, strict=True):
             ends = []
@@ -219,9 +219,9 @@ def _claims(found: dict[Any, Any]) -> str:
             names = [presets.slug(row["model"], row["dim"], name) for name in (whole, column)]
             ours = [result for name in names if (result := found.get(("figure1", name, "paper")))]
             if len(ours) == 2:
-                costs.append(f"{_signed(_best(ours[1]) - _best(ours[0]))} on {row['model']} {row['dim']}")
+                costs.append(f"{_signed(_best(ours[1]) - _best(ours[0]))} nats on {row['model']} {row['dim']}")
         if costs:
-            lines.append(f"- Leaving out {left_out} changes the best validation bound by {', '.join(costs)} nats.")
+            lines.append(f"- Leaving out {left_out} changes the best validation bound by {', '.join(costs)}.")
     return "\n".join(["\n## The paper's comparisons\n", *lines]) if lines else ""
 
 
