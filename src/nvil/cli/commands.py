@@ -1069,7 +1069,7 @@ def standard_error(result: "Evaluation") -> str:
 
 def cases_of(run: "Run", path: Path, **how: Any) -> "Cases":
     """The cases of a file, made binary as the run's own data was, but for what is said of `how`."""
-    from nvil.data.loading import load_cases
+    from nvil.runs.index import load_run_cases
 
     assert run.config is not None
     given = {name: value for name, value in how.items() if value is not None}
@@ -1078,14 +1078,7 @@ def cases_of(run: "Run", path: Path, **how: Any) -> "Cases":
         choices = dataclasses.replace(choices, threshold=None, white=None)
     choices = dataclasses.replace(choices, **given)
     choices.checked()
-    return load_cases(
-        path,
-        choices,
-        visible=run.facts.visible,
-        kind=run.kind,
-        categories=run.facts.visible_categories,
-        vocabulary=run.vocabulary,
-    )
+    return load_run_cases(run, path, choices)
 
 
 def by_latent(layer: Any, values: Any) -> Any:

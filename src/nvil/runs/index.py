@@ -22,6 +22,7 @@ from nvil import apply
 from nvil.codes import nearest, pack
 from nvil.contracts import Pair
 from nvil.data import text
+from nvil.data.choices import Choices
 from nvil.data.loading import load_cases
 from nvil.data.readers import case_names
 from nvil.data.sparse import as_matrix, sparse_rows
@@ -133,13 +134,13 @@ class Index:
         return index
 
 
-def load_run_cases(run: Run, data: Any) -> Any:
-    """The cases of a file, or cases, made what the run's own data was made."""
+def load_run_cases(run: Run, data: Any, choices: Choices | None = None) -> Any:
+    """The cases of a file, or cases, made what the run's own data was made, but for other `choices`."""
     if run.config is None:
         raise UsageError(f"{run.folder} was trained from Python on a pair of its own; give cases to nvil.encode.")
     return load_cases(
         data,
-        run.config.choices(),
+        run.config.choices() if choices is None else choices,
         visible=run.facts.visible,
         kind=run.kind,
         categories=run.facts.visible_categories,

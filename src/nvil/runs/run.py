@@ -216,7 +216,7 @@ class Run:
             dataset.context or None,
             dataset.categories,
         )
-        shapes = _untrained(config, facts)
+        shapes = _shapes(lambda: _built(config, facts))
         _check_memory(shapes)
         config.build_learner().estimator.check(shapes)
 
@@ -225,9 +225,7 @@ class Run:
             kept, held_out = training.hold_out(train, validation, config.seed)
             known = kept.first()
             deviation = column_deviations(known) if config.values == "numbers" else None
-            pair = config.build_pair(
-                facts.visible, known.mean(), facts.lengths, facts.context or 0, deviation, facts.visible_categories
-            )
+            pair = _built(config, facts, known.mean(), deviation)
             return Experiment(pair, config.build_learner(), kept, held_out)
 
         run = Run(
@@ -268,7 +266,7 @@ class Run:
         words = _read_vocabulary(folder / "vocabulary.txt")
         config, facts = run.config, run.facts
         if config is not None:
-            shapes = _untrained(config, facts)
+            shapes = _shapes(lambda: _built(config, facts))
         else:
             shapes = None if pair is None else _shapes(lambda: pair)
             if shapes is not None:
@@ -598,12 +596,10 @@ def _described(folder: Path, values: Mapping[str, Any]) -> Run:
     return Run(folder, _plan(config), facts, config)
 
 
-def _untrained(config: Config, facts: DataFacts) -> Pair:
-    """The shapes of the pair that a config builds for the data."""
-    return _shapes(
-        lambda: config.build_pair(
-            facts.visible, lengths=facts.lengths, given=facts.context or 0, categories=facts.visible_categories
-        )
+def _built(config: Config, facts: DataFacts, mean: Any = None, deviation: Any = None) -> Pair:
+    """The pair that a config builds for the data, before training."""
+    return config.build_pair(
+        facts.visible, mean, facts.lengths, facts.context or 0, deviation, facts.visible_categories
     )
 
 
