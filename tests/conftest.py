@@ -1,5 +1,6 @@
 """Every test runs with shapes and types checked at each call of the package."""
 
+import gc
 import importlib.metadata
 import os
 import shutil
@@ -19,6 +20,9 @@ LARGEST_CACHE = 500e6
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(COMPILED)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+# Most of the rest is tracing: a tenth of it goes to noting where each operation was written, some to the collector.
+os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
+gc.set_threshold(200_000, 50, 100)
 
 if "NVIL_UNCHECKED" not in os.environ:  # as in mutants.py, where assertions must find the faults
     install_import_hook("nvil", "beartype.beartype")  # before anything imports nvil

@@ -233,18 +233,19 @@ def _recipes(folder: Path) -> str:
     lines = ["\n## The recipes\n"]
     if (folder / "search.md").exists():
         lines.append("How `best` was found, and what did not help, is in [search.md](search.md).\n")
-    for table in ("table1", "table3"):
+    for what, tables in (("Tables 1 and 2", ("table1", "table2")), ("Table 3", ("table3",))):
         for recipe in presets.RECIPES:
-            values = presets.recipes(table)[recipe]
-            text = ", ".join(f"{name} {value}" for name, value in values.items() if not isinstance(value, dict))
-            own = "".join(
-                f"; for {name}: {', '.join(f'{key} {each}' for key, each in value.items())}"
-                for name, value in values.items()
-                if isinstance(value, dict)
-            )
-            what = "Tables 1 and 2" if table == "table1" else "Table 3"
-            lines.append(f"- `{recipe}`, {what}: {text}{own}.")
+            values = presets.recipes(tables[0])[recipe]
+            columns = {name: each for table in tables for name, each in presets.description(table)["columns"].items()}
+            own = {name: value for name, value in values.items() if isinstance(value, dict)}
+            own |= {name: column[recipe] for name, column in columns.items() if recipe in column}
+            each = [_choices(values), *(f"{name}: {_choices(value)}" for name, value in own.items())]
+            lines.append(f"- `{recipe}`, {what}: {'; for '.join(each)}.")
     return "\n".join(lines)
+
+
+def _choices(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items() if not isinstance(value, dict))
 
 
 def _details(results: list[dict[str, Any]]) -> str:
