@@ -19,7 +19,6 @@ import optax
 import nvil
 from nvil import exact
 from nvil.contracts import trained
-from nvil.layers import softplus
 from nvil.rows import dense_blocks
 
 
@@ -32,7 +31,7 @@ def moments(pair, x, h, weights):
     (q,), (visible, prior) = pair.inference.layers, pair.model.layers
     a = q.logits(pair.inference.contexts(x, ())[0])
     b = prior.logits(x[:, :0])
-    own = (h * b - softplus(b)) - (h * a - softplus(a))
+    own = (h * b - jax.nn.softplus(b)) - (h * a - jax.nn.softplus(a))
     likelihood = visible.log_prob(jnp.broadcast_to(x, (len(h), *x.shape)), h)[..., None]
     found = []
     for signal in (likelihood + jnp.sum(own, axis=-1, keepdims=True), likelihood + own):

@@ -168,10 +168,10 @@ MUTANTS = (
         named("independence", "words_of_documents_are_drawn_apart"),
     ),
     Mutant(
-        "the derivative of softplus upside down",
+        "the derivative of a log-probability upside down",
         "layers.py",
-        "jax.nn.sigmoid(logits) * tangent",
-        "jax.nn.sigmoid(-logits) * tangent",
+        "(value - jax.nn.sigmoid(logits)) * logits_tangent",
+        "(value - jax.nn.sigmoid(-logits)) * logits_tangent",
         named("models", "log_prob_is_finite_and_right_for_extreme_logits"),
     ),
     Mutant(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import nvil
 from helpers import random_cases, random_pair, randomised, scaled
 from nvil import exact
-from nvil.layers import Bernoulli, affine, bernoulli_log_prob, binary_vectors, softplus
+from nvil.layers import Bernoulli, affine, bernoulli_log_prob, binary_vectors
 from nvil.random import threefry, uniform
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -124,9 +124,26 @@ def test_only_the_inference_network_centres_its_input():
 
 def test_log_prob_is_finite_and_right_for_extreme_logits():
     logits = jnp.asarray([-1e30, -800.0, -1.0, 0.0, 1.0, 800.0, 1e30])
-    np.testing.assert_allclose(softplus(logits), np.logaddexp(0, logits), rtol=1e-15)
-    np.testing.assert_allclose(jax.vmap(jax.grad(softplus))(logits), jax.nn.sigmoid(logits), rtol=1e-15)
-    np.testing.assert_allclose(bernoulli_log_prob(jnp.ones(1), jnp.asarray([-800.0])), -800)
+    for value in (0.0, 1.0):
+        expected = value * logits - np.logaddexp(0, logits)
+        found, slope = jax.vmap(lambda a, v=value: jax.value_and_grad(bernoulli_log_prob, 1)(jnp.array([v]), a[None]))(
+            logits
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-15)
+        np.testing.assert_allclose(slope[:, 0], value - jax.nn.sigmoid(logits), rtol=1e-15)
+
+
+@pytest.mark.parametrize("units", [1, 16, 37])
+def test_log_prob_of_units_that_share_logarithms(units):
+    """In single precision, at the logits of a trained model and beyond."""
+    random = np.random.default_rng(0)
+    logits = 20 * random.standard_normal((5, units))
+    value = (random.random((5, units)) < 0.5).astype(float)
+    expected = np.sum(value * logits - np.logaddexp(0, logits), axis=-1)
+    found = bernoulli_log_prob(jnp.asarray(value, jnp.float32), jnp.asarray(logits, jnp.float32))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=units * 1e-7)  # as 1 - s is exact to 6e-8
+    by_value = jax.grad(lambda v: jnp.sum(bernoulli_log_prob(v, jnp.asarray(logits))))(jnp.asarray(value))
+    np.testing.assert_allclose(by_value, logits, rtol=1e-12)
 
 
 def test_layer_sizes_go_from_the_data_up():

@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Latents, Pair, Parameters, TrainState, trained
-from nvil.layers import AutoregressiveBernoulli, Bernoulli, Categorical, Gaussian, Layer, softplus
+from nvil.layers import AutoregressiveBernoulli, Bernoulli, Categorical, Gaussian, Layer
 from nvil.networks import BeliefNetwork, InferenceNetwork
 from nvil.random import seeded_key
 from nvil.rows import Rows
@@ -148,7 +148,7 @@ def _divergence(q: Layer, p: Layer, value: Array, below: Array, context: Array) 
     assert isinstance(q, BINARY)
     assert isinstance(p, BINARY)
     a, b = q.conditional_logits(value, below), p.conditional_logits(value, context)
-    return jax.nn.sigmoid(a) * (a - b) - softplus(a) + softplus(b)
+    return jax.nn.sigmoid(a) * (a - b) - jax.nn.softplus(a) + jax.nn.softplus(b)
 
 
 def layer_kl(pair: Pair, x: Array, h: Latents) -> Float[Array, " layers"]:
