@@ -21,7 +21,7 @@ from nvil.layers import (
     sample_in_blocks,
 )
 from nvil.rows import as_rows
-from nvil.sparse import SparseCases, takes_sparse
+from nvil.sparse import SparseCases, repeated, takes_sparse
 
 pytestmark = pytest.mark.usefixtures("float64")
 LEVEL = 1e-4  # chi-square tests fail by chance once in ten thousand seeds; the seeds are fixed
@@ -205,6 +205,10 @@ def test_gradients_from_sparse_cases_are_those_from_dense_ones(samples, hidden):
     rows = as_rows(scipy.sparse.csr_array(documents())).on_device()
     sparse = rows.sparse().take(jnp.asarray(picked), jax.random.key(0))
     np.testing.assert_array_equal(sparse.dense(), dense)
+    twice = repeated(sparse, 2)
+    assert twice.shape == (10, 100)
+    np.testing.assert_array_equal(twice.dense(), repeated(dense, 2))
+    np.testing.assert_allclose(twice @ jnp.eye(100), jnp.tile(dense, (2, 1)), rtol=1e-12)
     assert int(jnp.sum(sparse.end - sparse.begin)) > 2 * sparse.piece
     pair = randomised(nvil.sbn(100, hidden, lengths=(4,), mean=np.ones(100)), 0)
     estimator = nvil_with(samples=samples)

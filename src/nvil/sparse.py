@@ -5,6 +5,7 @@ the gradient of one changes a hundred rows. Only the softmax over all words, and
 weight, are dense.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -27,34 +28,38 @@ class SparseCases(eqx.Module):
     width: int = eqx.field(static=True)
     piece: int = eqx.field(static=True)
     center: Float[Array, " width"] | None = None
+    times: int = eqx.field(static=True, default=1)
+    """All cases are there so many times over: once for each sample of their latents."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        return len(self.begin), self.width
+        return self.times * len(self.begin), self.width
 
     def __sub__(self, center: Float[Array, " width"]) -> "SparseCases":
         assert self.center is None
-        return SparseCases(self.begin, self.end, self.values, self.columns, self.width, self.piece, center)
+        return dataclasses.replace(self, center=center)
 
     def __matmul__(self, weights: Float[Array, "width outputs"]) -> Float[Array, "cases outputs"]:
-        return _product(weights, self)
+        return jnp.tile(_product(weights, self), (self.times, 1))
 
     def inner(self, other: Float[Array, "cases width"]) -> Float[Array, " cases"]:
         """sum_j x_j other_j of every case."""
         assert self.center is None
-        return _inner(other, self)
+        return jax.vmap(_inner, (0, None))(other.reshape(self.times, -1, self.width), self).ravel()
 
     def sums(self) -> Float[Array, " cases"]:
         """sum_j x_j of every case: the lengths of documents."""
         assert self.center is None
-        return self._fold(lambda total, case, _, value: total.at[case].add(value), jnp.zeros(len(self.begin)))
+        once = self._fold(lambda total, case, _, value: total.at[case].add(value), jnp.zeros(len(self.begin)))
+        return jnp.tile(once, self.times)
 
     def dense(self) -> Float[Array, "cases width"]:
         """The same as an array."""
         counts = self._fold(
-            lambda total, case, column, value: total.at[case, column].add(value, mode="drop"), jnp.zeros(self.shape)
+            lambda total, case, column, value: total.at[case, column].add(value, mode="drop"),
+            jnp.zeros((len(self.begin), self.width)),
         )
-        return counts if self.center is None else counts - self.center
+        return jnp.tile(counts if self.center is None else counts - self.center, (self.times, 1))
 
     def _fold(self, add: Callable[[Array, Array, Array, Array], Array], total: Array) -> Array:
         """`total = add(total, cases, columns, values)` for all entries, a piece at a time.
@@ -120,13 +125,20 @@ def _inner_forward(other: Array, x: SparseCases) -> tuple[Array, SparseCases]:
 
 
 def _inner_backward(x: SparseCases, delta: Float[Array, " cases"]) -> tuple[Array, None]:
-    gradient = jnp.zeros(x.shape, delta.dtype)
+    gradient = jnp.zeros((len(x.begin), x.width), delta.dtype)
     return x._fold(
         lambda total, case, column, value: total.at[case, column].add(value * delta[case], mode="drop"), gradient
     ), None
 
 
 _inner.defvjp(_inner_forward, _inner_backward)
+
+
+def repeated(x: Any, times: int) -> Any:
+    """The cases of a minibatch so many times over."""
+    if isinstance(x, SparseCases):
+        return dataclasses.replace(x, times=times * x.times)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (times, *leaf.shape)).reshape(-1, *leaf.shape[1:]), x)
 
 
 def takes_sparse(*parts: Any) -> bool:

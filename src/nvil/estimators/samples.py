@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Key
 from nvil import exact
 from nvil.contracts import Latents, Pair, given_of
 from nvil.errors import UsageError
+from nvil.sparse import repeated
 
 
 def sample_latents(key: Key[Array, ""], pair: Pair, x: Any, samples: int) -> Latents:
@@ -22,10 +23,16 @@ def sample_latents(key: Key[Array, ""], pair: Pair, x: Any, samples: int) -> Lat
 def log_probs(
     pair: Pair, x: Any, h: Latents
 ) -> tuple[Float[Array, "samples cases terms"], Float[Array, "samples cases layers"]]:
-    """log P(x, h) and log Q(h | x), term by term, for every sample; what depends on x alone is computed once."""
-    log_p = for_every_sample(lambda h: pair.model.log_prob(x, h), h)
+    """log P(x, h) and log Q(h | x), term by term, for every sample.
+
+    What Q makes of x alone is computed once. P has nothing of the kind, and takes all samples as the cases of one
+    batch: with an axis for samples, XLA would transpose what the gradient of its weights is computed from.
+    """
     log_q = for_every_sample(lambda h: pair.inference.log_prob(h, x), h)
-    return log_p, log_q
+    samples, cases = jax.tree.leaves(h)[0].shape[:2]
+    together = jax.tree.map(lambda leaf: leaf.reshape(samples * cases, *leaf.shape[2:]), h)
+    log_p = pair.model.log_prob(repeated(x, samples), together)
+    return log_p.reshape(samples, cases, -1), log_q
 
 
 def reparameterised(pair: Pair, x: Any, h: Latents) -> Latents:
