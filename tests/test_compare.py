@@ -1,15 +1,19 @@
 """nvil compare: estimators on the same model, data, seed and time."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+import scipy.sparse
 
+import nvil
 from helpers import random_cases, random_pair
 from nvil import estimators, exact
 from nvil.cli import main
+from nvil.cli.compare import _undecided
 from nvil.contracts import Parameters
 from nvil.diagnostics import gradient_noise
 from nvil.rows import as_rows
@@ -108,6 +112,23 @@ def test_all_that_apply_have_as_many_latents_in_an_update():
     factorial = {"arm", "disarm", "double-control-variates", "muprop", "rebar", "straight-through", "concrete"}
     assert set(left_out) == factorial
     assert "factorial Bernoulli layers" in left_out["arm"]
+
+
+def test_nvil_has_its_samples_for_documents_counted():
+    counts = scipy.sparse.csr_array(np.random.default_rng(0).poisson(0.5, (60, 30)))
+    chosen, _ = candidates(Config(batch_size=60), nvil.data.load(counts, values="counts"), ("nvil", "vimco"))
+    assert [each.batch_size for each in chosen.values()] == [30, 12]
+    assert chosen["nvil"].resolved().samples == 2
+
+
+def test_what_a_run_spells_out_for_its_estimator_is_not_for_others():
+    config = Config(estimator="wake-sleep", hidden=(3,)).resolved()
+    left = _undecided(config, {"--from"})
+    assert left == Config(hidden=(3,))
+    chosen = dataclasses.replace(config, learning_rate=0.1)
+    assert _undecided(chosen, {"--from"}) == Config(hidden=(3,), learning_rate=0.1)
+    said = _undecided(config, {"--from", "--samples"})
+    assert (said.samples, said.learning_rate) == (1, None)
 
 
 @pytest.mark.usefixtures("float64")

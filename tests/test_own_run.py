@@ -176,6 +176,46 @@ def test_the_page_shows_what_such_a_model_can_show(finished, tmp_path):
     assert "The bound of minibatches goes from" in without_code
 
 
+class Uncentred(eqx.Module):
+    """Q(h | x) that knows no mean of the data."""
+
+    layer: nvil.layers.Layer
+
+    def contexts(self, x, h):
+        return (x,)
+
+    def sample(self, key, x):
+        return (self.layer.sample(key, x),)
+
+    def log_prob(self, h, x):
+        return self.layer.log_prob(h[0], x)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "own_q", "shown", "not_shown"),
+    [
+        ("counts", False, "What sampled latents say", "its probability of being on given"),
+        ("counts", True, "What sampled latents say", "its probability of being on given"),
+        ("numbers", False, "Each row is a sample, each cell a variable.", "its probability of being on given"),
+        ("binary", True, "its probability of being on given", "Share of ones"),
+    ],
+)
+def test_the_page_knows_what_the_cases_are(kind, own_q, shown, not_shown, tmp_path):
+    data = np.random.default_rng(0).normal(size=CASES.shape) if kind == "numbers" else CASES
+    pair = {
+        "counts": lambda: nvil.document_model(CASES, (2,)),
+        "numbers": lambda: nvil.sbn(9, (2,), visibles="gaussian", mean=data.mean(0), deviation=data.std(0)),
+        "binary": lambda: nvil.sbn(9, (2,)),
+    }[kind]()
+    pair = nvil.Pair(pair.model, Uncentred(pair.inference.layers[0])) if own_q else pair
+    run = trained_run(tmp_path / "run", pair=pair, data=data, image=None, updates=1)
+    assert (run.kind, nvil.Run.open(run.folder).kind) == (kind, kind)
+    page = nvil.report.write_report(run, tmp_path / "page.html", test=data).read_text()
+    assert shown in page
+    assert not_shown not in page
+    assert ("erplexity" in page) == (kind == "counts")
+
+
 @pytest.mark.parametrize("name", ["clipped", "exact"])
 def test_an_estimator_and_a_transformation_of_ones_own(name, tmp_path):
     learner = own_estimator.learners()[name]

@@ -166,8 +166,23 @@ def chain(pair: Pair) -> str:
 
 def categories_of(model: Any) -> int | None:
     """How many columns every visible has, where it is categorical; None for other models."""
-    visible = getattr(model, "layers", (None,))[0]
+    visible = _visible(model)
     return visible.categories if isinstance(visible, Categorical) else None
+
+
+def lengths_of(model: Any) -> tuple[int, ...] | None:
+    """The lengths that sampled documents have; None for models of other data."""
+    visible = _visible(model)
+    return visible.lengths if isinstance(visible, Multinomial) else None
+
+
+def has_numbers(model: Any) -> bool:
+    """Whether the visibles are real numbers."""
+    return isinstance(_visible(model), Gaussian)
+
+
+def _visible(model: Any) -> Any:
+    return getattr(model, "layers", (None,))[0]
 
 
 def _pair(

@@ -185,8 +185,12 @@ def raised(before: Float[np.ndarray, " words"], share: Float[np.ndarray, " words
 
 
 def usual_shares(pair: Pair) -> Float[np.ndarray, " words"]:
-    """The share of every word in the training documents; at least a little, so that it has a logarithm."""
-    assert isinstance(pair.inference, InferenceNetwork)
+    """The share of every word in the training documents; at least a little, so that it has a logarithm.
+
+    An inference network of one's own may not know it: all words are then alike.
+    """
+    if not isinstance(pair.inference, InferenceNetwork):
+        return np.full(pair.model.layers[0].units, 1 / pair.model.layers[0].units)
     mean = np.maximum(np.asarray(pair.inference.center.value, float)[pair.inference.given :], 1e-9)
     return mean / mean.sum()
 

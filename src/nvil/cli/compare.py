@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from json import dumps as to_json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,18 @@ COMPARED = {
 }
 
 
+def _undecided(config: Config, said: Collection[str]) -> Config:
+    """A config, perhaps of the run that --from names, without what each estimator is to decide for itself.
+
+    A run's config spells out its estimator's defaults, such as one sample per case, which are not those of others.
+    """
+    names = {"samples", "baseline", "learning_rate", "inference_ratio"}
+    undecided = {name: None for name in names if f"--{name.replace('_', '-')}" not in said}
+    defaults = dataclasses.replace(config, **undecided).resolved()
+    left = {name: None for name in undecided if getattr(config, name) == getattr(defaults, name)}
+    return dataclasses.replace(config, updates=None, estimator=Config.estimator, **left)
+
+
 def compare(words: list[str]) -> None:
     r"""Compare estimators on the same model, data, seed and time.
 
@@ -58,8 +70,7 @@ def compare(words: list[str]) -> None:
     if asked.seconds is not None and asked.minutes is not None:
         raise UsageError("Give `seconds` or `minutes`, not both.")
     seconds = asked.seconds if asked.seconds is not None else 60.0 * (1.0 if asked.minutes is None else asked.minutes)
-    # Those of the run that --from names are not what is compared.
-    config = dataclasses.replace(config, updates=None, estimator=Config.estimator)
+    config = _undecided(config, said)
     from nvil.report.estimators import text_table, write_estimators
     from nvil.runs import comparison
     from nvil.runs.storage import save_text

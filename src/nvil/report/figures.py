@@ -249,7 +249,9 @@ def marginals(run: Run | Summary, axes: Axes) -> None:
     summary = _summary(run)
     if summary.pair is None or summary.samples is None:
         raise UsageError(summary.why_no_parameters)
-    trained = np.asarray(summary.pair.inference.center.value)[summary.context :]
+    if summary.center is None:
+        raise UsageError("The inference network has no `center`, the mean of the training data.")
+    trained = summary.center[summary.context :]
     axes.plot([0, 1], [0, 1], color="0.5", linewidth=0.8)
     axes.plot(
         trained, summary.samples[1].mean(axis=0)[summary.context :], "o", color=COLOURS[0], markersize=5, alpha=0.7
@@ -263,11 +265,13 @@ def marginals(run: Run | Summary, axes: Axes) -> None:
 
 def weight_pictures(summary: Summary, count: int = 100) -> np.ndarray | None:
     """The weights of the units that carry most, as ink in [0, 1]: a unit's largest is black, minus that is white."""
-    if summary.weights is None or summary.pair is None:
+    if summary.weights is None:
         return None
-    mean = np.asarray(summary.pair.inference.center.value, float)[summary.context :]
-    # What the data says nothing about keeps its first weights, or drifts: noise that would draw the eye.
-    shown = np.where(mean * (1 - mean) > 1e-3, summary.weights[:count], 0)
+    shown = summary.weights[:count]
+    if summary.center is not None:
+        # What the data says nothing about keeps its first weights, or drifts: noise that would draw the eye.
+        mean = summary.center[summary.context :]
+        shown = np.where(mean * (1 - mean) > 1e-3, shown, 0)
     limit = np.maximum(np.quantile(np.abs(shown), 0.99, axis=1, keepdims=True), 1e-9)
     ink = np.clip(0.5 + 0.5 * shown / limit, 0, 1)
     return np.pad(ink, ((0, 0), (summary.context, 0)), constant_values=0.5)  # a context may be part of the picture

@@ -362,6 +362,8 @@ def _samples(summary: Summary, *, pictures: int = 100, documents: int = 8) -> Pa
         header = [f"x{i}" for i in range(min(x.shape[1], 12))]
         rows = [[f"{value:.3g}" for value in case[: len(header)]] for case in x[:10]]
         return Part(table(header, rows, numbers=range(len(header))), "Each row is a sample, each cell a variable.")
+    if summary.center is None:
+        return None  # there is nothing to hold samples against
     point = "variable" if summary.run.facts.visible_categories is None else "category of a variable"
     alt = f"Share of ones in the training data against the share in samples, a point for each {point}."
     caption = f"Each point is a {point}: on the line, samples have it on as often as the training data does."

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from nvil import apply, data
 from nvil.codes import nearest, pack
-from nvil.contracts import Pair
+from nvil.contracts import Constant, Pair
 from nvil.diagnostics import has_known_layers, unit_kl
 from nvil.errors import UsageError
 from nvil.evaluation import DocumentEvaluation, Evaluation, as_float, evaluate, evaluate_documents
@@ -385,8 +385,7 @@ class Summary:
         if not isinstance(logits, Affine | Nonlinear):
             return None
         assert self.pair is not None
-        context = np.asarray(self.pair.inference.center.value)[: self.context]
-        given = context if self.context else None
+        given = self.center[: self.context] if self.context and self.center is not None else None
         usual = apply.sample(self.pair, 500, given=given, means=False).h[0].mean(axis=0)
         latent = np.arange(len(usual)) // self.categories
         own = latent[:, None] == latent
@@ -401,6 +400,12 @@ class Summary:
         """Whether the first layer's latents are real numbers."""
         model = None if self.pair is None else self.pair.model
         return isinstance(model, BeliefNetwork) and isinstance(model.layers[1], Gaussian)
+
+    @property
+    def center(self) -> Float[np.ndarray, " visible"] | None:
+        """The mean of the training data, where the inference network is centred by it."""
+        center = getattr(self.pair.inference, "center", None) if self.pair is not None else None
+        return np.asarray(center.value, float) if isinstance(center, Constant) else None
 
     @property
     def context(self) -> int:

@@ -93,6 +93,7 @@ def compare(
 
 def candidates(config: Config, dataset: Dataset, names: Sequence[str]) -> tuple[dict[str, Config], dict[str, str]]:
     """The config of every estimator that applies, and why others do not; those that are named must."""
+    config = dataclasses.replace(config, **dataclasses.asdict(dataset.choices))  # defaults depend on what the data is
     visible = as_source(dataset.train).first().shape[1]
     pair = eqx.filter_eval_shape(
         lambda: config.build_pair(

@@ -40,7 +40,7 @@ from nvil.data.registry import NAMED
 from nvil.devices import LostError, SpreadRows, agreed, any_process, first_process, here, spread
 from nvil.errors import UsageError, choose
 from nvil.learning import Learner, default_validation
-from nvil.models import categories_of
+from nvil.models import categories_of, has_numbers, lengths_of
 from nvil.rows import Rows, Source, as_source, check_hold_out
 from nvil.runs import checkpoints, metrics, storage
 from nvil.runs.config import CHECKPOINT_SECONDS, LARGEST, Config, config_from, typed_fields
@@ -83,6 +83,8 @@ class DataFacts:
     """How many columns, the first ones, the others are modelled given; None for a model of all columns."""
     visible_categories: int | None = None
     """How many columns every variable has, where they are one-hot; None for other data."""
+    numbers: bool = False
+    """Whether the values are real numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,8 +177,10 @@ class Run:
             math.prod(shape[1:]),
             fingerprint(data, None if counted else validation, vocabulary=words),
             image,
-            context=getattr(pair.model, "given", 0) or None,
-            visible_categories=categories_of(pair.model),
+            lengths_of(pair.model),
+            getattr(pair.model, "given", 0) or None,
+            categories_of(pair.model),
+            numbers=has_numbers(pair.model),
         )
         if not _pictured(facts):
             raise UsageError(f"`image` {image} does not have {facts.visible} pixels.")
@@ -215,6 +219,7 @@ class Run:
             dataset.lengths,
             dataset.context or None,
             dataset.categories,
+            numbers=config.values == "numbers",
         )
         shapes = _shapes(lambda: _built(config, facts))
         _check_memory(shapes)
@@ -330,7 +335,7 @@ class Run:
             return "counts"
         if self.facts.visible_categories is not None:
             return "categories"
-        return "numbers" if self.config is not None and self.config.values == "numbers" else "binary"
+        return "numbers" if self.facts.numbers else "binary"
 
     def command(self, *, all: bool = False) -> list[str]:
         """The command that trains this run: `nvil train`, then each option with its values.
@@ -593,6 +598,7 @@ def _described(folder: Path, values: Mapping[str, Any]) -> Run:
         raise UsageError("lengths are those of documents, whose values must be counts")
     if (facts.visible_categories is None) == (config.values == "categories"):
         raise UsageError("visible_categories are those of data whose values must be categories")
+    facts = dataclasses.replace(facts, numbers=config.values == "numbers")
     return Run(folder, _plan(config), facts, config)
 
 
