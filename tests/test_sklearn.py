@@ -142,7 +142,7 @@ def test_a_warm_start_goes_on(network):
     warm.fit(BITS)
     assert (warm.n_updates_, network.n_updates_) == (40, 20)
     assert not np.array_equal(warm.transform(BITS), network.transform(BITS))
-    with pytest.raises(nvil.UsageError, match=r"`hidden` is \(4,\) now"):
+    with pytest.raises(nvil.UsageError, match=r"`hidden` was \(3,\) when it was fitted and is \(4,\) now"):
         warm.set_params(hidden=4).fit(BITS)
 
 
@@ -225,6 +225,23 @@ def test_a_folder_that_is_something_else_is_refused(network, documents, tmp_path
 def test_bad_parameters_are_refused_in_a_sentence(params, said):
     with pytest.raises(nvil.UsageError, match=said):
         SigmoidBeliefNetwork(**SMALL | params).fit(BITS)
+
+
+def test_parameters_that_change_after_fitting_are_checked_where_they_are_used():
+    network = SigmoidBeliefNetwork(**SMALL).fit(BITS)
+    for params, use, said in (
+        ({"layer": 3}, network.transform, "`layer` must be from 1 to 1"),
+        ({"code": "bit"}, network.transform, "did you mean 'bits'"),
+        ({"samples": 0}, network.score, "`samples` must be a whole number of at least 1, got 0"),
+        ({"model": "fdarn"}, network.partial_fit, "`model` was 'sbn' when it was fitted and is 'fdarn' now"),
+        ({"hidden": 4}, lambda _: network.save("nowhere"), "`hidden` was"),
+    ):
+        before = network.get_params()
+        network.set_params(**params)
+        with pytest.raises(nvil.UsageError, match=said):
+            use(BITS)
+        network.set_params(**{name: before[name] for name in params})
+    assert network.set_params(hidden=4).fit(BITS).transform(BITS[:1]).shape == (1, 4)  # without a warm start, anew
 
 
 def test_in_a_pipeline_under_a_grid_search():

@@ -382,10 +382,11 @@ class Summary:
         logits = getattr(model.layers[0], "logits", None) if isinstance(model, BeliefNetwork) else None
         if isinstance(logits, Affine) and self.categories == 1:
             return np.asarray(logits.weights, float)[: logits.weights.shape[0] - self.context]
-        if not isinstance(logits, Affine | Nonlinear):
+        if not isinstance(logits, Affine | Nonlinear) or (self.context and self.center is None):
             return None
         assert self.pair is not None
-        given = self.center[: self.context] if self.context and self.center is not None else None
+        context = np.zeros(0) if self.center is None else self.center[: self.context]
+        given = context if self.context else None
         usual = apply.sample(self.pair, 500, given=given, means=False).h[0].mean(axis=0)
         latent = np.arange(len(usual)) // self.categories
         own = latent[:, None] == latent

@@ -24,6 +24,8 @@ from nvil.sklearn.minibatches import AtRandom, InTurn
 from nvil.sklearn.scores import case_scores
 
 CODES = ("probabilities", "bits")
+MADE_BY = ("model", "inference", "gradient_estimator", "weight_decay")
+"""Parameters that what is trained has the form of, beside `hidden`."""
 Own = TypeVar("Own", bound="BeliefNetworkEstimator")
 
 
@@ -78,6 +80,8 @@ class BeliefNetworkEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     def fit(self: Own, X: Any, y: Any = None) -> Own:  # noqa: N803
         """Train for `updates` updates on minibatches drawn from `X`; with `warm_start`, from where it is."""
         going_on = bool(self.warm_start) and hasattr(self, "pair_")
+        if going_on:
+            self._same_networks()
         rows = self._rows(X, reset=not going_on)
         config = self._config(self._seed if going_on else self._new_seed())
         held_out = self._held_out(rows.shape[0])
@@ -90,6 +94,8 @@ class BeliefNetworkEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         first call give the mean that centres the input and the start of the visible biases.
         """
         going_on = hasattr(self, "pair_")
+        if going_on:
+            self._same_networks()
         rows = self._rows(X, reset=not going_on)
         config = self._config(self._seed if going_on else self._new_seed())
         updates = -(-rows.shape[0] // config.batch_size)
@@ -126,6 +132,7 @@ class BeliefNetworkEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
     def _learned(self: Own, seed: int, checkpoint: training.Checkpoint, history: list[dict[str, Any]]) -> Own:
         self._seed, self._checkpoint, self.history_ = seed, checkpoint, history
+        self._made = self._made_by()
         self.pair_ = self._public(checkpoint.best.pair)
         self.n_updates_ = int(checkpoint.state.step)
         return self
@@ -135,13 +142,8 @@ class BeliefNetworkEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         hidden, biases = _listed(self.hidden), _listed(self.latent_bias)
         choose("code", self.code, CODES)
         for name in ("updates", "batch_size", "report_every", "samples", "n_iter_no_change"):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise UsageError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
-        if not (isinstance(self.layer, int | np.integer) and self.layer % (len(hidden) + 1) > 0):
-            raise UsageError(f"`layer` must be from 1 to {len(hidden)}, or -1 for the deepest, got {self.layer!r}.")
-        if hasattr(self, "pair_") and hidden != self._sizes():
-            raise UsageError(f"`hidden` is {hidden} now, but the networks have {self._sizes()}; fit a new estimator.")
+            self._count(name)
+        self._layer(len(hidden))
         return Config(
             data="-",
             model=self.model,
@@ -161,6 +163,27 @@ class BeliefNetworkEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             report_every=int(self.report_every),
         ).resolved()
 
+    def _same_networks(self) -> None:
+        """Refuse to go on learning with parameters that the networks were not made by."""
+        for name, now in self._made_by().items():
+            if now != (before := self._made[name]):
+                raise UsageError(f"`{name}` was {before!r} when it was fitted and is {now!r} now; fit it anew.")
+
+    def _made_by(self) -> dict[str, Any]:
+        return {"hidden": _listed(self.hidden), **{name: getattr(self, name) for name in MADE_BY}}
+
+    def _count(self, name: str) -> int:
+        value = getattr(self, name)
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+            raise UsageError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+        return int(value)
+
+    def _layer(self, layers: int) -> int:
+        """The place, from 0, of the layer that is the code."""
+        if not isinstance(self.layer, int | np.integer) or not (1 <= self.layer <= layers or self.layer == -1):
+            raise UsageError(f"`layer` must be from 1 to {layers}, or -1 for the deepest, got {self.layer!r}.")
+        return int(self.layer) % (layers + 1) - 1
+
     def _sizes(self) -> tuple[int, ...]:
         return tuple(layer.units for layer in self.pair_.inference.layers)
 
@@ -179,7 +202,8 @@ class BeliefNetworkEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     def transform(self, X: Any) -> Float[np.ndarray, "cases units"] | np.ndarray:  # noqa: N803
         """The codes of cases: Q's probability that each latent of `layer` is on, or, with `code="bits"`, 0 or 1."""
         check_is_fitted(self)
-        layer = self.layer % (len(self._sizes()) + 1) - 1
+        choose("code", self.code, CODES)
+        layer = self._layer(len(self._sizes()))
         codes = apply.encode(self._checkpoint.best.pair, self._rows(X, reset=False), seed=self._seed)[layer]
         return (codes >= 0.5).astype(np.uint8) if self.code == "bits" else codes
 
@@ -190,7 +214,7 @@ class BeliefNetworkEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         """
         check_is_fitted(self)
         codes: Any = check_array(X, dtype="float32")
-        layer = self.layer % (len(self._sizes()) + 1)
+        layer = self._layer(len(self._sizes())) + 1
         if codes.shape[1] != self._sizes()[layer - 1]:
             raise UsageError(f"Codes of `layer={layer}` have {self._sizes()[layer - 1]} columns, got {codes.shape[1]}.")
         value: Array = jnp.asarray(codes)
@@ -202,7 +226,8 @@ class BeliefNetworkEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         """The log-probability of every case in nats, by `estimate`: a lower bound unless that is "exact"."""
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
-        return case_scores(self._checkpoint.best.pair, rows, self.estimate, samples=int(self.samples), seed=self._seed)
+        samples = self._count("samples")
+        return case_scores(self._checkpoint.best.pair, rows, self.estimate, samples=samples, seed=self._seed)
 
     def score(self, X: Any, y: Any = None) -> Any:  # noqa: N803
         """The mean of `score_samples`: the bound per case, in nats."""
@@ -216,7 +241,7 @@ class BeliefNetworkEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
 
     @property
     def _n_features_out(self) -> int:
-        return self._sizes()[self.layer % (len(self._sizes()) + 1) - 1]
+        return self._sizes()[self._layer(len(self._sizes()))]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -229,6 +254,7 @@ class BeliefNetworkEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     def save(self, folder: Path | str) -> Path:
         """Write the estimator to a folder, without pickles: a run's, which the command line reads too."""
         check_is_fitted(self)
+        self._same_networks()
         return saving.save(self, Path(folder))
 
     @classmethod
