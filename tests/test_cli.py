@@ -896,13 +896,13 @@ def test_outputs_that_cannot_be_written(trained, capsys):
     assert "it is a folder" in refused(capsys, "sample", trained, "--out", "folder.png")
 
 
-def test_training_that_explodes_ends_with_code_1_and_keeps_what_was_good(capsys):
+def test_training_that_explodes_at_once_ends_with_code_1_and_leaves_the_folder_free(capsys):
     settings = ("--hidden", "4", "--optimiser", "sgd", "--updates", "60", "--report-every", "20", "--quiet")
     message = refused(capsys, "train", *settings, "--learning-rate", "1e38", "--out", "run", code=1)
     assert "stopped being finite by update" in message
-    assert "the state of update 0 is kept" in message
-    assert [path.name for path in Path("run/checkpoint").iterdir()] == ["000000000000.safetensors"]
-    run("evaluate", "run")  # the untrained parameters are still there
+    assert "before the first report. A smaller learning rate usually helps." in message
+    assert not any(path.is_file() for path in Path("run").rglob("*") if path.name != "lock")
+    run("train", *settings, "--learning-rate", "1e-4", "--out", "run")  # what was advised
 
 
 def test_a_model_too_large_for_the_machine_is_refused_before_it_is_built(capsys):

@@ -354,7 +354,9 @@ class DivergedError(TrainingError):
 
     def __init__(self, update: int, checkpoint: Checkpoint):
         self.update, self.checkpoint = update, checkpoint
+        good = int(checkpoint.state.step)
+        kept = f"; the state of update {good} is kept" if good else ", before the first report"
         super().__init__(
-            f"The bound or the parameters stopped being finite by update {update}; the state of update "
-            f"{int(checkpoint.state.step)} is kept. A smaller learning rate usually helps."
+            f"The bound or the parameters stopped being finite by update {update}{kept}. A smaller learning rate "
+            "usually helps."
         )

@@ -547,9 +547,8 @@ class Run:
             at = int(reached.state.step)
             raise UsageError(f"{error} What came before it is trained on and saved, at update {at}.") from error
         except training.DivergedError as error:
-            if writes:
-                self.write_config()
-            save(error.checkpoint)
+            if reached is not None or int(error.checkpoint.state.step):
+                save(error.checkpoint)
             reached = None
             raise
         finally:  # the end, an exception, or the caller had enough
