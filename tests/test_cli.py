@@ -510,7 +510,9 @@ def test_impossible_choices_get_one_clear_sentence(arguments, message, capsys):
 
 NONSENSE = {
     ("--without", "baselin"): "Unknown technique 'baselin'; did you mean 'baseline'?",
-    ("--without", "baseline", "--estimator", "reinforce"): "reinforce has no techniques to leave out",
+    ("--order", "strict", "--estimator", "vimco"): "--order is for the estimator nvil, not for vimco",
+    ("--patience", "3", "--validation", "0"): "--patience is for a better validation bound",
+    ("--without", "baseline", "--estimator", "reinforce"): "--without is for the estimator nvil, not for reinforce",
     ("--estimator", "arm", "--inference", "autoregressive"): "ARM needs an inference network of factorial Bernoulli",
     ("--estimator", "vimco", "--samples", "1"): "--samples must be at least 2, got 1",
     ("--estimator", "vimco", "--mean", "harmonic"): "Unknown mean 'harmonic'",
@@ -644,7 +646,10 @@ def test_choices_come_from_a_run_or_a_file_and_options_beside_them_win(scheduled
     assert found == made
     assert config_of("--config=choices.toml", "--hidden", "9", "4") == made
     # a file beside a run: what comes later wins
-    assert config_of("--from", folder, "--config", "choices.toml", "--without").hidden == (7,)
+    assert config_of("--from", folder, "--config", "choices.toml").hidden == (7,)
+    # what the run's estimator decided or alone has is not for another
+    other = config_of("--from", folder, "--estimator", "vimco")
+    assert (other.estimator, other.samples, other.without, other.hidden) == ("vimco", 5, (), whole.hidden)
     # and the config.toml of a run is such a file as well, but for what is known of its data
     assert config_of("--from", folder, "--seed", "3") == dataclasses.replace(whole, seed=3)
 

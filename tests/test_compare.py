@@ -13,13 +13,12 @@ import nvil
 from helpers import random_cases, random_pair
 from nvil import estimators, exact
 from nvil.cli import main
-from nvil.cli.compare import _undecided
 from nvil.contracts import Parameters
 from nvil.diagnostics import gradient_noise
 from nvil.rows import as_rows
 from nvil.runs import comparison
 from nvil.runs.comparison import candidates
-from nvil.runs.config import Config
+from nvil.runs.config import Config, estimators_own
 
 SMALL = (
     "--hidden",
@@ -122,13 +121,10 @@ def test_nvil_has_its_samples_for_documents_counted():
 
 
 def test_what_a_run_spells_out_for_its_estimator_is_not_for_others():
-    config = Config(estimator="wake-sleep", hidden=(3,)).resolved()
-    left = _undecided(config, {"--from"})
-    assert left == Config(hidden=(3,))
-    chosen = dataclasses.replace(config, learning_rate=0.1)
-    assert _undecided(chosen, {"--from"}) == Config(hidden=(3,), learning_rate=0.1)
-    said = _undecided(config, {"--from", "--samples"})
-    assert (said.samples, said.learning_rate) == (1, None)
+    every = {"samples", "baseline", "learning_rate", "inference_ratio"}
+    config = Config(estimator="wake-sleep").resolved()
+    assert estimators_own(config) == every
+    assert estimators_own(dataclasses.replace(config, learning_rate=0.1)) == every - {"learning_rate"}
 
 
 @pytest.mark.usefixtures("float64")

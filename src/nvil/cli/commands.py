@@ -18,7 +18,7 @@ import tyro
 
 from nvil.cli import Stopped
 from nvil.errors import UsageError, choose
-from nvil.runs.config import CHECKPOINT_SECONDS, Config, config_file
+from nvil.runs.config import CHECKPOINT_SECONDS, OWN_OPTIONS, Config, config_file, estimators_own
 
 if TYPE_CHECKING:
     from nvil.data.dataset import Cases, Dataset
@@ -180,16 +180,28 @@ def parse_choices(
 def _given(words: list[str]) -> dict[str, Any]:
     """The choices of the run or file that --from and --config name, before the other options are read."""
     values: dict[str, Any] = {}
+    run: dict[str, Any] = {}
+    estimator = None
     for i, word in enumerate(words):
         flag, separator, value = word.partition("=")
-        if flag in ("--from", "--config") and (separator or i + 1 < len(words)):
-            path = Path(value if separator else words[i + 1])
+        value = value if separator or i + 1 == len(words) else words[i + 1]
+        if flag == "--estimator":
+            estimator = value
+        if flag in ("--from", "--config") and value:
+            path = Path(value)
             if not path.exists():
                 raise UsageError(f"There is no {'run' if flag == '--from' else 'file'} {path}.")
             if flag == "--from" and not path.is_dir():
                 raise UsageError(f"{path} is not the folder of a run; for a file of choices, take --config.")
-            values |= config_file(path)
-    return values
+            found = config_file(path)
+            run = found if flag == "--from" else run
+            values |= found
+    estimator = estimator or values.get("estimator")
+    if not run or estimator == run["estimator"]:
+        return values
+    # A run's choices for its own estimator are not for another.
+    own = {name for name, owners in OWN_OPTIONS.items() if estimator not in owners} | estimators_own(Config(**run))
+    return {name: value for name, value in values.items() if name not in own or value != run.get(name)}
 
 
 def _of(kind: type, values: dict[str, Any]) -> dict[str, Any]:

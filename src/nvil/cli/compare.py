@@ -2,14 +2,14 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from json import dumps as to_json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nvil.cli.commands import CLASSES, RunChoices, checked, fit_run, folder_of, group, option, parse_choices
 from nvil.errors import UsageError
-from nvil.runs.config import Config
+from nvil.runs.config import Config, estimators_own
 
 if TYPE_CHECKING:
     from nvil.data.dataset import Dataset
@@ -36,18 +36,6 @@ COMPARED = {
 }
 
 
-def _undecided(config: Config, said: Collection[str]) -> Config:
-    """A config, perhaps of the run that --from names, without what each estimator is to decide for itself.
-
-    A run's config spells out its estimator's defaults, such as one sample per case, which are not those of others.
-    """
-    names = {"samples", "baseline", "learning_rate", "inference_ratio"}
-    undecided = {name: None for name in names if f"--{name.replace('_', '-')}" not in said}
-    defaults = dataclasses.replace(config, **undecided).resolved()
-    left = {name: None for name in undecided if getattr(config, name) == getattr(defaults, name)}
-    return dataclasses.replace(config, updates=None, estimator=Config.estimator, **left)
-
-
 def compare(words: list[str]) -> None:
     r"""Compare estimators on the same model, data, seed and time.
 
@@ -70,7 +58,9 @@ def compare(words: list[str]) -> None:
     if asked.seconds is not None and asked.minutes is not None:
         raise UsageError("Give `seconds` or `minutes`, not both.")
     seconds = asked.seconds if asked.seconds is not None else 60.0 * (1.0 if asked.minutes is None else asked.minutes)
-    config = _undecided(config, said)
+    # What the run that --from names spells out for its own estimator is not for those that are compared.
+    left = {name: None for name in estimators_own(config) if f"--{name.replace('_', '-')}" not in said}
+    config = dataclasses.replace(config, updates=None, estimator=Config.estimator, **left)
     from nvil.report.estimators import text_table, write_estimators
     from nvil.runs import comparison
     from nvil.runs.storage import save_text

@@ -105,7 +105,7 @@ def candidates(config: Config, dataset: Dataset, names: Sequence[str]) -> tuple[
         choose("estimator", name, ESTIMATORS)
         others = {
             option: Config.__dataclass_fields__[option].default
-            for option, owners in {**OWN_OPTIONS, "without": ("nvil",)}.items()
+            for option, owners in OWN_OPTIONS.items()
             if name not in owners
         }
         own = dataclasses.replace(config, estimator=name, **others)

@@ -41,6 +41,10 @@ DEFAULT_SAMPLES = {"double-control-variates": 4, "vimco": 5, "ovis": 5, "reweigh
 MANY_SAMPLES = ("vimco", "ovis", "reweighted-wake-sleep")
 """Estimators whose objective, in minibatches and in validation, is the bound of all their samples."""
 OWN_OPTIONS = {
+    "without": ("nvil",),
+    "order": ("nvil",),
+    "decay": ("nvil",),
+    "baseline_units": ("nvil",),
     "mean": ("vimco",),
     "gamma": ("ovis",),
     "sleep": ("reweighted-wake-sleep",),
@@ -260,8 +264,6 @@ class Config:
         choose("mean", self.mean, MEANS)
         for technique in self.without:
             choose("technique", technique, TECHNIQUES)
-        if self.without and self.estimator != "nvil":
-            raise UsageError(f"`without` is for the estimator nvil; {self.estimator} has no techniques to leave out.")
         for name, owners in OWN_OPTIONS.items():
             if self.estimator not in owners and getattr(self, name) != Config.__dataclass_fields__[name].default:
                 raise UsageError(f"`{name}` is for the estimator {' and '.join(owners)}, not for {self.estimator}.")
@@ -309,6 +311,8 @@ class Config:
                 raise UsageError(f"`{name}` must be at least {least}, got {value}.")
             if value is not None and value > LARGEST:
                 raise UsageError(f"`{name}` must be at most {LARGEST}, got {value}.")
+        if self.patience is not None and self.validation == 0:
+            raise UsageError("`patience` is for a better validation bound, so `validation` must be at least 1, got 0.")
         if not self.hidden:
             raise UsageError("`hidden` needs the size of at least one layer.")
         for name in ("hidden", "between"):
@@ -476,6 +480,16 @@ class Config:
         if not used:
             return estimators.reinforce(samples=samples, local=local)
         return estimators.nvil(*used, samples=samples, local=local)
+
+
+def estimators_own(config: Config) -> set[str]:
+    """The choices that are only its estimator's defaults, such as one sample per case: a run's config spells them out.
+
+    Another estimator is to decide them for itself.
+    """
+    names = ("samples", "baseline", "learning_rate", "inference_ratio")
+    defaults = dataclasses.replace(config, **dict.fromkeys(names)).resolved()
+    return {name for name in names if getattr(config, name) == getattr(defaults, name)}
 
 
 def config_from(values: Mapping[str, Any]) -> Config:
