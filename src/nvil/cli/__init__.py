@@ -94,7 +94,8 @@ def _run(words: list[str]) -> None:
         _exit(1, "There is not enough memory for this; make --hidden or --batch-size smaller.")
     except Stopped as stopped:
         command_line = shlex.join(["nvil", *words])
-        _exit(128 + stopped.signal, f"Stopped and saved at update {stopped.updates}; to go on: {command_line}")
+        saved = f" and saved at update {stopped.updates}" if stopped.updates else " before the first update"
+        _exit(128 + stopped.signal, f"Stopped{saved}; to go on: {command_line}")
     except KeyboardInterrupt:
         print("nvil: Stopped.", file=sys.stderr)
         sys.stdout.flush()

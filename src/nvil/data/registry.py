@@ -58,7 +58,7 @@ class Named:
         return cache_folder() / self.folder / PREPARED
 
     def here(self) -> bool:
-        """Whether it is on this machine, whole and undamaged."""
+        """Whether it is on this machine: prepared, or with all its files whole and undamaged."""
         if self.prepare and self.prepared.exists():
             return True
         try:

@@ -55,7 +55,8 @@ def measure(
     parameters = module.fit(_plain(train, dataset), chosen, validation=_plain(validation, dataset), report=report)
     say("evaluating")
     test = _plain(as_rows(dataset.test).fixed(), dataset)
-    found = getattr(module, how.pop("by", "log_prob"))(parameters, test, **how)
+    by = how.pop("by", "log_prob")
+    found = getattr(module, by)(parameters, test, **how)
     estimate = found if isinstance(found, Estimate) else None
     log_probs = np.asarray(found if estimate is None else estimate.log_prob, float)
     rows = np.arange(test.shape[0]) if estimate is None else estimate.rows
@@ -79,7 +80,7 @@ def measure(
         "perplexity": perplexity,
         "protocol": {
             "split": {"train": train.shape[0], "validation": validation.shape[0], "test": test.shape[0]},
-            "evaluation": {"by": rival.evaluation.get("by", "log_prob"), **how},
+            "evaluation": {"by": by, **how},
         },
         "data": {"name": Path(config.data).name, "fingerprint": dataset.fingerprint, "note": dataset.note},
         "config": dataclasses.asdict(chosen),
