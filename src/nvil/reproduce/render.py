@@ -1,9 +1,11 @@
 """results/README.md and its pictures, made from the JSON files alone."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 from nvil.reproduce import presets
+from nvil.reproduce.comparisons import MINUS, best, comparisons, of, signed
 from nvil.reproduce.results import load_all, seconds_to_pass
 from nvil.runs.storage import save_text
 
@@ -16,8 +18,11 @@ test figure of one run (seed {seeds}), beside the paper's. Each cell is made by 
 Figures of Tables 1 and 2 are negative bounds in nats per case, as the paper prints them (lower is better): means over
 10 samples from the inference network for each of the 10,000 test cases. Dim lists the deepest layer first.
 """
-FOOTNOTE = """† On another corpus than the paper's: not comparable with its figure. The paper's own word counts of
-20 Newsgroups are not published, so that even there its preparation may differ from ours."""
+ELSEWHERE = "† On another corpus than the paper's: not comparable with its figure."
+APPROXIMATE = """≈ An approximate comparison: the same collection of documents, but not the paper's own word counts
+(those of Salakhutdinov & Hinton, 2009), which are not published."""
+PERPLEXITY = """Perplexity per document on the test set (lower is better): exp(-mean(log P(x) / L)) over documents x of
+L words, with the bound in the place of log P(x), as in Section 4.3."""
 OPEN = """
 ## What the paper leaves open
 
@@ -40,8 +45,8 @@ def render(folder: Path) -> Path:
     figure = _figure(folder, found)
     if figure:
         parts.append(figure)
-    parts.append(_claims(found))
-    parts.append(_recipes(folder))
+    parts.append(comparisons(found))
+    parts.append(_recipes(folder, found))
     parts.append(OPEN)
     parts.append(_details(results))
     path = folder / "README.md"
@@ -51,26 +56,81 @@ def render(folder: Path) -> Path:
 
 def _table(table: str, found: dict[Any, Any]) -> str:
     contents = presets.description(table)
-    lines = [f"\n## Table {table[-1]}: {contents['title'][0].lower() + contents['title'][1:]}\n"]
     columns = list(contents["columns"])
-    heads = [f"{column}: {what}" for column in columns for what in ("paper", "`paper`", "`best`", "best - paper")]
-    lines.append(f"| Model | Dim | {' | '.join(heads)} |")
-    lines.append("|---|---|" + "---:|" * len(heads))
+    whats = ("published", *(f"recipe `{recipe}`" for recipe in presets.RECIPES), f"`best` {MINUS} published")
+    heads = ["Model", "Dim", *(f"{column}: {what}" for column in columns for what in whats)]
+    rows, shown = [], []
     for row in contents["rows"]:
-        entries = []
+        entries = [row["model"], row["dim"]]
         for column in columns:
             paper = row["paper"].get(column)
-            ours = [_of(table, row, column, recipe, found) for recipe in presets.RECIPES]
-            shown = [_figure_of(each) + ("" if _same_corpus(table, column, each) else "†") for each in ours]
+            ours = [of(table, row, column, recipe, found) for recipe in presets.RECIPES]
+            figures = [_figure_of(each) + ("" if _same_corpus(table, column, each) else "†") for each in ours]
             difference = _difference(ours[1], paper) if _same_corpus(table, column, ours[1]) else ""
-            entries += [_shown(paper), *shown, difference]
-        lines.append(f"| {row['model']} | {row['dim']} | {' | '.join(entries)} |")
-    lines += _quoted(table, found)
-    if table == "table3":
-        names = sorted({f"{each['row']}: {each['data']['name']}" for key, each in found.items() if key[0] == table})
-        lines.append(f"\nPerplexity per document on the test set. Data: {'; '.join(names) or 'none yet'}.")
-        lines.append(f"\n{FOOTNOTE}")
-    return "\n".join(lines)
+            if difference and contents.get("approximate"):
+                difference = f"≈ {difference}"
+            entries += [_shown(paper), *figures, difference]
+            shown += ours
+        rows.append(entries)
+    lines = [f"\n## Table {table[-1]}: {contents['title'][0].lower() + contents['title'][1:]}\n"]
+    lines += _columns(heads, rows)
+    notes = [PERPLEXITY] if contents["metric"] == "perplexity" else []
+    notes += [note for note in (ELSEWHERE, APPROXIMATE) if any(note[0] in entry for row in rows for entry in row[2:])]
+    notes += [*_stale(shown), *_files(table, found)]
+    lines += [f"\n{note}" for note in notes]
+    return "\n".join(lines + _quoted(table, found))
+
+
+def _columns(heads: list[str], rows: list[list[str]]) -> list[str]:
+    """A table without the columns that have no entry; those after Model, Dim and Data are numbers."""
+    kept = [place for place in range(len(heads)) if any(row[place] for row in rows)]
+    words = ("Model", "Dim", "Data")
+    lines = [heads, ["---" if head in words else "---:" for head in heads], *rows]
+    return [f"| {' | '.join(line[place] for place in kept)} |" for line in lines]
+
+
+def _files(table: str, found: dict[Any, Any]) -> list[str]:
+    """How the cells were made that are not on a named set."""
+    made = {}
+    for (where, row, recipe), result in found.items():
+        name = result["data"]["name"]
+        if where == table and "." in name:
+            made.setdefault(name, []).append(f"`{row}`" + (f" (`--recipe {recipe}`)" if recipe == "rival" else ""))
+    origins = presets.description(table).get("files", {})
+    return [
+        f"On `{name}`, each by `nvil reproduce {table} --row ROW --data {name}`: {', '.join(rows)}. "
+        f"{origins.get(name, '')}".rstrip()
+        for name, rows in made.items()
+    ]
+
+
+def _stale(results: list[Any]) -> list[str]:
+    """A footnote for each figure that an earlier version of its recipe made."""
+    marked = {each["row"]: _choices(earlier) for each in results if each is not None and (earlier := _earlier(each))}
+    return [
+        f"‡ {row}: made with an earlier version of this recipe ({choices}), to be run again."
+        for row, choices in marked.items()
+    ]
+
+
+def _earlier(result: dict[str, Any]) -> dict[str, Any]:
+    """The choices of a result's config that its recipe no longer makes; the data and the seed are not a recipe's."""
+    config = result["config"]
+    if "rival" in result:
+        wanted = presets.rivals(result["table"])[result["row"]].settings
+    else:
+        now = presets.find(result["table"], result["row"], result["recipe"]).config
+        wanted = {
+            field.name: getattr(now, field.name)
+            for field in dataclasses.fields(now)
+            if field.metadata["group"] in ("what", "model", "learning") and field.name not in ("data", "seed")
+        }
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in wanted.items()}
+    return {
+        name: config[name]
+        for name, value in plain.items()
+        if value is not None and name in config and config[name] != value
+    }
 
 
 def front_page(folder: Path) -> str:
@@ -78,8 +138,9 @@ def front_page(folder: Path) -> str:
     found = {(each["table"], each["row"], each["recipe"]): each for each in load_all(folder)}
     lines = ["| Model | Dim | NVIL: paper | NVIL: ours | time | wake-sleep: paper | wake-sleep: ours |"]
     lines.append("|---|---|---:|---:|---:|---:|---:|")
+    shown = []
     for row in presets.description("table1")["rows"]:
-        by_nvil, by_wake_sleep = (_of("table1", row, column, "best", found) for column in ("NVIL", "WS"))
+        by_nvil, by_wake_sleep = (of("table1", row, column, "best", found) for column in ("NVIL", "WS"))
         minutes = "" if by_nvil is None else f"{by_nvil['curve']['seconds'][-1] / 60:.0f} min"
         numbers = [
             _shown(-row["paper"]["NVIL"]),
@@ -89,21 +150,19 @@ def front_page(folder: Path) -> str:
             _bound_of(by_wake_sleep),
         ]
         lines.append(f"| {row['model']} | {row['dim']} | {' | '.join(numbers)} |")
-    return "\n".join(lines)
+        shown += [by_nvil, by_wake_sleep]
+    return "\n".join(lines + [f"\n{note}" for note in _stale(shown)])
 
 
 def _bound_of(result: dict[str, Any] | None) -> str:
     if result is None:
         return "not yet"
-    miss = " (miss)" if result["figure"] > result["paper"] and result["row"].endswith("nvil") else ""
-    return f"{_shown(result['bound'])}{miss}"
+    miss = " (miss)" if result["figure"] > result["paper"] else ""
+    return f"{_shown(result['bound'])}{_mark(result)}{miss}"
 
 
-def _of(table: str, row: dict[str, Any], column: str, recipe: str, found: dict[Any, Any]) -> Any:
-    """The result of a cell, which may be that of another table."""
-    same = presets.description(table)["columns"][column].get("same_as")
-    where, column = same.split(" ", 1) if same else (table, column)
-    return found.get((where, presets.slug(row["model"], row["dim"], column), recipe))
+def _mark(result: dict[str, Any]) -> str:
+    return "‡" if _earlier(result) else ""
 
 
 def _same_corpus(table: str, column: str, result: dict[str, Any] | None) -> bool:
@@ -117,14 +176,14 @@ def _quoted(table: str, found: dict[Any, Any]) -> list[str]:
     quoted = presets.quoted(table)
     if not quoted:
         return []
-    lines = ["\nWhat the paper quotes from others, and what we measure on our data:\n"]
-    lines += ["| Model | Dim | Data | quoted | ours |", "|---|---|---|---:|---:|"]
-    for each in quoted:
-        ours = found.get((table, each.row, "rival"))
-        lines.append(
-            f"| {each.model} | {each.dim} | {each.column or 'MNIST'} | {_shown(each.value)} | {_figure_of(ours)} |"
-        )
-    return lines
+    rows = [
+        [each.model, each.dim, each.column or "MNIST", _shown(each.value), _figure_of(ours)]
+        for each in quoted
+        for ours in [found.get((table, each.row, "rival"))]
+    ]
+    measured = "what we measure on our data" if any(row[-1] for row in rows) else "what we have not measured yet"
+    heads = ["Model", "Dim", "Data", "quoted", "ours"]
+    return [f"\nWhat the paper quotes from others, and {measured}:\n", *_columns(heads, rows)]
 
 
 def _times(found: dict[Any, Any]) -> str:
@@ -142,7 +201,7 @@ def _times(found: dict[Any, Any]) -> str:
         seconds = seconds_to_pass(result)
         passed = "not passed" if seconds is None else f"{seconds / 60:.1f} min"
         whole = result["curve"]["seconds"][-1] / 60
-        figures = " | ".join(map(_shown, (result["paper"], result["figure"], -_best(result))))
+        figures = f"{_shown(result['paper'])} | {_figure_of(result)} | {_shown(-best(result))}"
         lines.append(f"| {row} | {recipe} | {figures} | {passed} | {whole:.0f} min | {result['updates']:,} |")
     return "\n".join(lines) if len(lines) > 4 else ""
 
@@ -178,59 +237,22 @@ def _figure(folder: Path, found: dict[Any, Any]) -> str:
     lines = [
         "\n## Figure 1: bounds on the validation set log-likelihood\n",
         "![Validation bounds over updates, with techniques left out](figure1.png)\n",
-        "Baseline is the running mean, IDB the input-dependent baseline, VN variance normalisation; recipe `paper`.\n",
+        "Baseline is the running mean, IDB the input-dependent baseline, VN variance normalisation.\n",
         "| SBN | techniques | best validation bound | test bound | updates |",
         "|---|---|---:|---:|---:|",
     ]
     for cell, result in curves.items():
         if result is not None:
-            best = _shown(_best(result))
-            lines.append(f"| {cell.dim} | {cell.column} | {best} | {_shown(result['bound'])} | {result['updates']:,} |")
-    return "\n".join(lines)
+            highest = _shown(best(result))
+            bound = f"{_shown(result['bound'])}{_mark(result)}"
+            lines.append(f"| {cell.dim} | {cell.column} | {highest} | {bound} | {result['updates']:,} |")
+    return "\n".join(lines + [f"\n{note}" for note in _stale(list(curves.values()))])
 
 
-def _claims(found: dict[Any, Any]) -> str:
-    """What Section 4 says of one way against another, beside the differences of our own cells."""
-    lines = []
-    pairs = (
-        ("NVIL is above wake-sleep", "table1", "NVIL", "WS"),
-        ("an autoregressive Q is above a factorial one", "table2", "Autoreg", "Factorial"),
-    )
-    for claim, table, better, worse in pairs:
-        differences = {}
-        for row in presets.description(table)["rows"]:
-            ours = [_of(table, row, column, "best", found) for column in (better, worse)]
-            if all(ours):
-                differences[f"{row['model']} {row['dim']}"] = ours[0]["bound"] - ours[1]["bound"]
-        if differences:
-            held = sum(difference > 0 for difference in differences.values())
-            each = ", ".join(f"{name} {_signed(difference)}" for name, difference in differences.items())
-            lines.append(f"- That {claim} holds in {held} of {len(differences)} pairs (recipe `best`): {each} nats.")
-    whole = "Baseline+IDB+VN"
-    for left_out, column in (
-        ("local signals", "Global signal"),
-        ("the input-dependent baseline", "Baseline+VN"),
-        ("the running mean", "IDB+VN"),
-        ("variance normalisation", "Baseline+IDB"),
-        ("all three", "None"),
-    ):
-        costs = []
-        for row in presets.description("figure1")["rows"]:
-            names = [presets.slug(row["model"], row["dim"], name) for name in (whole, column)]
-            ours = [result for name in names if (result := found.get(("figure1", name, "paper")))]
-            if len(ours) == 2:
-                costs.append(f"{_signed(_best(ours[1]) - _best(ours[0]))} nats on {row['model']} {row['dim']}")
-        if costs:
-            lines.append(f"- Leaving out {left_out} changes the best validation bound by {', '.join(costs)}.")
-    return "\n".join(["\n## The paper's comparisons\n", *lines]) if lines else ""
-
-
-def _best(result: dict[str, Any]) -> float:
-    return max(bound for bound in result["curve"]["validation_bound"] if bound is not None)
-
-
-def _recipes(folder: Path) -> str:
+def _recipes(folder: Path, found: dict[Any, Any]) -> str:
     lines = ["\n## The recipes\n"]
+    if not any(recipe == "paper" and table != "figure1" for table, _, recipe in found):
+        lines.append("No cell of the tables has been run by the paper's own protocol, recipe `paper`, yet.\n")
     if (folder / "search.md").exists():
         lines.append("How `best` was found, and what did not help, is in [search.md](search.md).\n")
     for what, tables in (("Tables 1 and 2", ("table1", "table2")), ("Table 3", ("table3",))):
@@ -241,6 +263,7 @@ def _recipes(folder: Path) -> str:
             own |= {name: column[recipe] for name, column in columns.items() if recipe in column}
             each = [_choices(values), *(f"{name}: {_choices(value)}" for name, value in own.items())]
             lines.append(f"- `{recipe}`, {what}: {'; for '.join(each)}.")
+    lines.append(f"- `paper`, Figure 1: {_choices(presets.recipes('figure1')['paper'])}.")
     return "\n".join(lines)
 
 
@@ -255,7 +278,8 @@ def _details(results: list[dict[str, Any]]) -> str:
         "|---|---|---:|---:|---:|---:|---:|---|",
     ]
     for each in results:
-        errors = [each.get(name) for name in ("bound_se", "monte_carlo_se")]
+        perplexity = presets.description(each["table"])["metric"] == "perplexity"
+        errors = [None if perplexity else each.get(name) for name in ("bound_se", "monte_carlo_se")]
         shown = ["" if error is None else f"{error:.2f}" for error in errors]
         shown.append(_shown(-likelihood["log_likelihood"]) if (likelihood := each.get("importance")) else "")
         lines.append(
@@ -263,14 +287,15 @@ def _details(results: list[dict[str, Any]]) -> str:
             f"| {each['updates'] or 0:,} | {each.get('made_with', {}).get('commit', '')} |"
         )
     lines.append(
-        "\nThe standard error is for new cases (from the standard deviation between cases). Importance-weighted is the "
+        "\nThe standard error of a bound is in nats per case, and for new cases (from the standard deviation between "
+        "cases); perplexities have none here. Importance-weighted is the "
         "negative estimate of log P(x) from 1000 samples, which later papers quote: never comparable with a bound.\n"
     )
     return "\n".join(lines)
 
 
 def _figure_of(result: dict[str, Any] | None) -> str:
-    return "" if result is None else _shown(result["figure"])
+    return "" if result is None else _shown(result["figure"]) + _mark(result)
 
 
 def _shown(value: float | None) -> str:
@@ -281,8 +306,4 @@ def _difference(result: dict[str, Any] | None, paper: float | None) -> str:
     if result is None or paper is None:
         return ""
     difference = result["figure"] - paper
-    return _signed(difference) + (" (miss)" if difference > 0 else "")
-
-
-def _signed(difference: float) -> str:
-    return f"{difference:+.1f}".replace("-", "\N{MINUS SIGN}")
+    return signed(difference) + (" (miss)" if difference > 0 else "")
