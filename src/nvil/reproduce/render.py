@@ -76,8 +76,7 @@ def _table(table: str, found: dict[Any, Any]) -> str:
     lines += _columns(heads, rows)
     notes = [PERPLEXITY] if contents["metric"] == "perplexity" else []
     notes += [note for note in (ELSEWHERE, APPROXIMATE) if any(note[0] in entry for row in rows for entry in row[2:])]
-    notes += [*_stale(shown), *_files(table, found)]
-    lines += [f"\n{note}" for note in notes]
+    lines += [*(f"\n{note}" for note in notes), *_stale(shown), *(f"\n{note}" for note in _files(table, found))]
     return "\n".join(lines + _quoted(table, found))
 
 
@@ -108,7 +107,7 @@ def _stale(results: list[Any]) -> list[str]:
     """A footnote for each figure that an earlier version of its recipe made."""
     marked = {each["row"]: _choices(earlier) for each in results if each is not None and (earlier := _earlier(each))}
     return [
-        f"‡ {row}: made with an earlier version of this recipe ({choices}), to be run again."
+        f"\n‡ {row}: made with an earlier version of this recipe ({choices}), to be run again."
         for row, choices in marked.items()
     ]
 
@@ -151,7 +150,7 @@ def front_page(folder: Path) -> str:
         ]
         lines.append(f"| {row['model']} | {row['dim']} | {' | '.join(numbers)} |")
         shown += [by_nvil, by_wake_sleep]
-    return "\n".join(lines + [f"\n{note}" for note in _stale(shown)])
+    return "\n".join(lines + _stale(shown))
 
 
 def _bound_of(result: dict[str, Any] | None) -> str:
@@ -176,14 +175,14 @@ def _quoted(table: str, found: dict[Any, Any]) -> list[str]:
     quoted = presets.quoted(table)
     if not quoted:
         return []
+    ours = [found.get((table, each.row, "rival")) for each in quoted]
     rows = [
-        [each.model, each.dim, each.column or "MNIST", _shown(each.value), _figure_of(ours)]
-        for each in quoted
-        for ours in [found.get((table, each.row, "rival"))]
+        [each.model, each.dim, each.column or "MNIST", _shown(each.value), _figure_of(result)]
+        for each, result in zip(quoted, ours, strict=True)
     ]
     measured = "what we measure on our data" if any(row[-1] for row in rows) else "what we have not measured yet"
     heads = ["Model", "Dim", "Data", "quoted", "ours"]
-    return [f"\nWhat the paper quotes from others, and {measured}:\n", *_columns(heads, rows)]
+    return [f"\nWhat the paper quotes from others, and {measured}:\n", *_columns(heads, rows), *_stale(ours)]
 
 
 def _times(found: dict[Any, Any]) -> str:
@@ -246,7 +245,7 @@ def _figure(folder: Path, found: dict[Any, Any]) -> str:
             highest = _shown(best(result))
             bound = f"{_shown(result['bound'])}{_mark(result)}"
             lines.append(f"| {cell.dim} | {cell.column} | {highest} | {bound} | {result['updates']:,} |")
-    return "\n".join(lines + [f"\n{note}" for note in _stale(list(curves.values()))])
+    return "\n".join(lines + _stale(list(curves.values())))
 
 
 def _recipes(folder: Path, found: dict[Any, Any]) -> str:
