@@ -1,4 +1,4 @@
-# `make demo` and `make test` need only Python 3.11+, make and a C compiler; they set up .venv by themselves.
+# `make demo` and `make test` need only Python 3.11+ and make; they set up .venv by themselves.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

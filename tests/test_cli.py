@@ -75,14 +75,14 @@ def test_train_ends_with_a_bound_a_picture_and_the_next_command(capsys):
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     out, err = done.stdout, done.stderr
     labels = [line.split("  ")[0] for line in out.splitlines()]
-    assert labels == ["best factorial model", "test bound", "no better than", "samples", "report", "next"]
+    assert labels == ["without latents", "test bound", "no better than", "samples", "report", "next"]
     digits = load("digits")
     means = nvil.data.independent_bound(digits.train, digits.test)
     assert (
         f"independent variables at their training means ({means:.2f}): the latents have learned nothing of use" in out
     )
     assert "try more --updates, a --learning-rate below 0.003, or fewer --hidden units" in out
-    assert "best factorial model    -25.20" in out
+    assert "without latents         -25.20" in out
     assert "samples               run/samples.png" in out
     assert "report                run/report.html" in out
     assert "nvil evaluate run --samples 100" in out
@@ -338,7 +338,7 @@ def test_categories_as_visibles(capsys):
     assert "x 3x3 given 3 <- h1 2" in err
     best = nvil.data.load(table, values="categories", given="2")
     best = nvil.data.factorial_bound(best.test, best.context, 3)
-    assert f"best factorial model  {best:8.2f} nats per case" in out
+    assert f"without latents       {best:8.2f} nats per case" in out
     run("evaluate", "run", "--data", "table.csv")
     run("sample", "run", "--count", "70", "--data", "table.csv", "--out", "samples.npz")
     with np.load("samples.npz") as samples:
@@ -1005,7 +1005,7 @@ def test_a_tampered_model_file_is_refused(trained, capsys, tmp_path):
     ("command", "taught"),
     [
         ("train", "nvil train --data my.npy --binarize threshold"),
-        ("resume", "In all, those that are done included"),
+        ("resume", "How many in all, those already done included"),
         ("evaluate", "as in the paper, in nats per case"),
         ("sample", "scipy.sparse.load_npz"),
         ("encode", "the probability that each latent is on"),
@@ -1017,4 +1017,7 @@ def test_help_teaches(command, taught, capsys):
     with pytest.raises(SystemExit) as caught:
         run(command, "--help")
     assert caught.value.code == 0
-    assert taught in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert taught in shown
+    assert "{None}" not in shown
+    assert "(default: None)" not in shown

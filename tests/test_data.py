@@ -855,6 +855,7 @@ def test_the_raw_newsgroups():
 def test_the_archive_of_the_newsgroups_packed_anew_is_known_by_its_posts(monkeypatch):
     monkeypatch.setenv("NVIL_DATA", str(SHARED))
     assert NAMED["20newsgroups"].here()
+    assert NAMED["20newsgroups"].paths()[0] == SHARED / "20news-bydate.tar.gz"
 
 
 DEBIAN = Path("/usr/share/datasets")

@@ -798,7 +798,7 @@ def test_tensorboard_that_is_not_installed(finished, monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "tensorboard.compat.proto", None)
     _, arguments = finished
     message = refused(capsys, *arguments, "--updates", "5", "--out", "new", "--tensorboard")
-    assert message == "nvil: --tensorboard needs TensorBoard: pip install 'nvil[tensorboard]'"
+    assert message == "nvil: --tensorboard needs TensorBoard: pip install tensorboard"
     assert not list(Path("new").iterdir())
 
 

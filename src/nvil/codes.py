@@ -52,7 +52,7 @@ def _faiss(codes: np.ndarray, queries: np.ndarray, count: int) -> tuple[np.ndarr
     try:
         import faiss  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise UsageError("This search needs faiss: pip install 'nvil[faiss]'") from error
+        raise UsageError("This search needs faiss: pip install faiss-cpu") from error
     index: Any = faiss.IndexBinaryFlat(8 * codes.shape[1])
     index.add(np.ascontiguousarray(codes))
     distances, rows = index.search(np.ascontiguousarray(queries), count)

@@ -34,18 +34,24 @@ GROUPS = {
     "run": "The run's folder and its reports.",
     "devices": "One run on several devices and machines (docs/scaling.md).",
 }
+TITLES = {"what": "main", "devices": "device"}
+"""Of groups, in the help: their options are under "main options"; the others go by their names."""
+METAVARS = {str: "TEXT", int: "N", float: "X", Path: "PATH", tuple[str, ...]: "[TEXT ...]"}
 
 
 def option(name: str, kind: Any, default: Any, text: str, flag: str | None = None) -> tuple[str, Any, Any]:
-    """A field of a dataclass as tyro takes it; of an optional one, the help says what happens without it."""
-    optional = type(None) in typing.get_args(kind)
-    shown = {str: "TEXT", int: "N", float: "X", Path: "PATH"}
-    if optional:
-        (plain,) = (each for each in typing.get_args(kind) if each is not type(None))
-        argument = tyro.conf.arg(help=text, name=flag, metavar=shown[plain], help_behavior_hint="")
-    else:
-        argument = tyro.conf.arg(help=text, name=flag, metavar=shown.get(kind))
-    return name, Annotated[kind, argument], default
+    """A field of a dataclass as tyro takes it."""
+    return name, Annotated[kind, tyro.conf.arg(help=text, name=flag, **_in_help(kind, default))], default
+
+
+def _in_help(kind: Any, default: Any) -> dict[str, Any]:
+    """How the help shows an option: of those that are off or absent by default, its text says what that means."""
+    kinds = [each for each in typing.get_args(kind) or (kind,) if each is not type(None)]
+    shown = {"metavar": METAVARS[kinds[0]]} if len(kinds) == 1 and kinds[0] in METAVARS else {}
+    if typing.get_origin(kinds[0]) is Literal:
+        shown = {"metavar": f"{{{','.join(typing.get_args(kinds[0]))}}}"}
+    absent = default is None or default is False or default == ()
+    return {**shown, "help_behavior_hint": ""} if absent else shown
 
 
 def group(name: str, *more: tuple[str, Any, Any]) -> type:
@@ -158,7 +164,10 @@ def parse_choices(
     known = (given or {}) | _given(words)
     arguments = dataclasses.make_dataclass(
         command.__name__,
-        [(name, kind, kind(**_of(kind, known))) for name, kind in classes.items()],
+        [
+            (name, Annotated[kind, tyro.conf.arg(name=TITLES.get(name, name))], kind(**_of(kind, known)))
+            for name, kind in classes.items()
+        ],
         frozen=True,
     )
     parsed = tyro.cli(
@@ -336,24 +345,27 @@ def print_result(run: "Run", dataset: "Dataset") -> "Evaluation | DocumentEvalua
     from nvil.evaluation import evaluate, evaluate_documents
 
     pair = run.load_best()
-    missing = "latents or context" if dataset.context else "latents"
+    missing = " or context" if dataset.context else ""
     if run.documents:
         found = documents = evaluate_documents(pair, dataset.test)
         result = documents.evaluation
         without = data.unigram_bound(dataset.train, dataset.test, dataset.context)
         per_document, per_word = documents.perplexity, documents.corpus_perplexity
         print(f"test perplexity       {per_document:8.1f} per document, {per_word:.1f} per word")
-        print(f"unigram model         {without[0]:8.1f} per document, {without[1]:.1f} per word, without {missing}")
+        print(
+            f"unigram model         {without[0]:8.1f} per document, {without[1]:.1f} per word, without latents{missing}"
+        )
         useless = per_document >= without[0] and f"the unigram model ({without[0]:.1f} per document)"
     else:
         found = result = evaluate(pair, dataset.test)
         if run.numbers:
-            means = data.gaussian_bound(dataset.train, dataset.test, dataset.context)
-            print(f"independent Gaussians {means:8.2f} nats per case could be had without {missing}")
+            best = means = data.gaussian_bound(dataset.train, dataset.test, dataset.context)
+            by = f"independent Gaussians{missing and ' without context'}, fitted to the training cases"
         else:
             best = data.factorial_bound(dataset.test, dataset.context, dataset.categories)
-            print(f"best factorial model  {best:8.2f} nats per case could be had without {missing}")
+            by = f"independent variables{missing and ' without context'} at best, fitted to the test cases"
             means = data.independent_bound(dataset.train, dataset.test, dataset.context, dataset.categories)
+        print(f"without latents       {best:8.2f} nats per case, {by}")
         useless = result.bound <= means and f"independent variables at their training means ({means:.2f})"
     print(f"test bound            {result.bound:8.2f} nats per case{standard_error(result)}")
     if useless:
@@ -376,7 +388,7 @@ def resume(run: Positional[Path], updates: int | None = None, quiet: bool = Fals
 
     Args:
         run: The run's folder.
-        updates: In all, those that are done included; by default as many as were asked for before.
+        updates: How many in all, those already done included; by default as many as were asked for before.
         quiet: No progress on standard error.
 
     """
@@ -405,9 +417,10 @@ def evaluate(
 
     The bound is the average over samples from the inference network, as in the paper, in nats per case. With importance
     the same samples are weighted into an estimate of log P(x) itself, which the bound is below; many are needed, and
-    the effective sample size says whether they were enough. ais is annealed importance sampling, which does without the
-    inference network: on data a lower bound in expectation, on cases of the model's own (--simulated) an upper bound
-    too, and their gap says how good either is. exact sums over all states of at most 16 latents.
+    the effective sample size says whether they were enough. ais is annealed importance sampling, for binary
+    latents only, which does without the inference network: on data a lower bound in expectation, on cases of the
+    model's own (--simulated) an upper bound too, and their gap says how good either is. exact sums over all states of
+    at most 16 latents.
 
     For example:
       nvil evaluate runs/demo --estimate importance --samples 5000
@@ -417,9 +430,9 @@ def evaluate(
     Args:
         run: The run's folder.
         split: test or train.
-        samples: From the inference network, for every case; by default 10, and 1000 for importance. Of ais: chains, by
+        samples: From the inference network, for every case; by default 10, and 1000 for importance. For ais: chains, by
             default 5.
-        seed: Of these samples.
+        seed: The seed of these samples.
         data: A file of other cases, instead of a split.
         binarize: How grey levels in that file become binary: threshold or stochastic; by default as in training.
         threshold: On from this value up; by default as in training.
@@ -429,7 +442,7 @@ def evaluate(
         estimate: bound, or of the log-likelihood: importance (weighted samples), ais or exact.
         cases: Evaluate this many of the cases, the first; by default all.
         simulated: Instead of data, evaluate this many cases drawn from the model itself.
-        temperatures: Of ais, by default 1000: twice as many take twice as long and about halve the gap.
+        temperatures: For ais, by default 1000: twice as many take twice as long and about halve the gap.
 
     """
     import nvil
@@ -595,8 +608,8 @@ def sample(
         run: The run's folder.
         count: How many.
         out: A .png (pictures), .txt (documents) or .npz file.
-        seed: Of the samples.
-        data: Of a conditional model: a file of cases whose context to sample given, in turn; by default that of random
+        seed: The seed of the samples.
+        data: For a conditional model: a file of cases whose context to sample given, in turn; by default that of random
             test cases.
 
     """
@@ -680,7 +693,7 @@ def encode(
         samples: To average over; 1 is exact for the first layer of a factorial inference network.
         binary: Round to binary codes instead (on where the probability is at least one half); of categorical latents,
             the number of the likeliest category, from 0; Gaussian ones are not rounded.
-        seed: Of these samples.
+        seed: The seed of these samples.
         binarize: How grey levels become binary: threshold or stochastic; by default as in training.
         threshold: On from this value up; by default as in training.
         white: For stochastic: the value that is certainly on; by default as in training.
@@ -775,18 +788,19 @@ def data(action: Positional[Literal["list", "fetch"]], name: Positional[str | No
 
     Args:
         action: list them, or fetch one.
-        name: Of the data set to fetch.
+        name: The name of the data set to fetch.
 
     """
     from nvil.cli import in_flags
     from nvil.data.registry import NAMED
 
     if action == "list":
+        width = max(map(len, NAMED))
         for name, entry in NAMED.items():
-            print(f"{name:20} {entry.cases} cases, {in_flags(entry.variables)}")
-            print(f"{'':20} split: {entry.split}")
+            print(f"{name:{width}} {entry.cases} cases, {in_flags(entry.variables)}")
+            print(f"{'':{width}} split: {entry.split}")
             here = "on this machine" if entry.here() else f"not on this machine (download: {entry.download})"
-            print(f"{'':20} {entry.origin}; {here}")
+            print(f"{'':{width}} {entry.origin}; {here}")
         return
     if name is None:
         raise UsageError("Which one? Give a name that `nvil data list` shows.")
@@ -794,6 +808,8 @@ def data(action: Positional[Literal["list", "fetch"]], name: Positional[str | No
     contents = NAMED[name].load()
     for split, rows in contents.splits.items():
         print(f"{split:10} {rows.shape[0]:>8} cases of {rows.shape[1]} variables")
+    for path in NAMED[name].paths():
+        print(f"file       {path}")
     print(f"next       nvil train --data {name}")
 
 
@@ -813,7 +829,7 @@ def topics(
     Args:
         run: The run's folder.
         data: A file of documents to measure on; by default the run's test documents.
-        words: Of each topic.
+        words: How many words to show of each topic.
         out: A .csv file, which also has the words that fall and the documents that turn the latent on most.
         json: One JSON object on standard output.
 
@@ -855,7 +871,7 @@ def index(run: Positional[Path], data: Path, out: Path | None = None, layer: int
         run: The run's folder.
         data: A file or folder of cases.
         out: An .npz file; by default index.npz in the run's folder.
-        layer: Of the latents, from the data up.
+        layer: Which layer of latents, counted from the data up.
 
     """
     from nvil.runs.index import FILE, Index
@@ -1181,6 +1197,13 @@ def _hint(words: Sequence[str], options: Sequence[str]) -> None:
 
 
 def _parsed(function: Callable[..., None]) -> Callable[[list[str]], None]:
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind = parameter.annotation
+        plain = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
+        if parameter.default is not inspect.Parameter.empty:
+            shown = tyro.conf.arg(**_in_help(plain, parameter.default))
+            function.__annotations__[name] = Annotated[kind, shown]
+
     def parse(words: list[str]) -> None:
         _hint(words, list(inspect.signature(function).parameters))
         tyro.cli(

@@ -70,6 +70,11 @@ class Named:
         """Its files on this machine, downloaded where they are not there yet."""
         return [fetch(file, self.folder, shared_name=_shared(file), quiet=quiet) for file in self.files]
 
+    def paths(self) -> list[Path]:
+        """Where its files are on this machine, and the word counts made of them."""
+        found = [find(file, self.folder, shared_name=_shared(file)) for file in self.files]
+        return [*(path for path in found if path is not None), *([self.prepared] if self.prepare else [])]
+
     def load(self, *, quiet: bool = False) -> Contents:
         if self.read is not None:
             contents = _damaged_is_said(self.name, self.read, *self.fetch(quiet=quiet))

@@ -82,8 +82,8 @@ class Config:
     data: str = option(
         "digits",
         "what",
-        "A named set (see: nvil data list), a file with one case per row, text (a folder, .tar or .txt), or - for a "
-        "stream.",
+        "A named set (see: nvil data list), a file with one case per row, text (a folder, .tar or .txt), a folder of "
+        "pictures, or - for a stream.",
     )
     model: str = option(
         "sbn",
@@ -96,7 +96,7 @@ class Config:
     updates: int | None = option(
         None, "what", "Parameter updates in all; by default 30,000, or all that a stream has cases for."
     )
-    seed: int = option(0, "what", "Of weights, minibatches, samples and the validation split.")
+    seed: int = option(0, "what", "The seed of weights, minibatches, samples and the validation split.")
 
     inference: str = option(
         "factorial", "model", "Within its layers, the inference network is factorial or autoregressive."
@@ -107,14 +107,14 @@ class Config:
         "What the latents are: bernoulli (on or off), categorical (each one of several categories, one-hot) or "
         "gaussian (real numbers, with reparameterised gradients); one word, or one per layer.",
     )
-    categories: int = option(10, "model", "Of each categorical latent; --hidden counts the latents.")
+    categories: int = option(10, "model", "Categories of each categorical latent; --hidden counts the latents.")
     between: tuple[int, ...] = option(
         (),
         "model",
         "Units of deterministic layers between any two stochastic ones, in both networks, from the data up, such as "
         "200 200: they make the conditionals nonlinear. By default none, as in the paper.",
     )
-    activation: str = option("tanh", "model", "Of the layers between: tanh or relu.")
+    activation: str = option("tanh", "model", "Activation of the layers of --between: tanh or relu.")
     latent_bias: tuple[float, ...] = option(
         (-2.0,),
         "model",
@@ -151,27 +151,29 @@ class Config:
         "reweighted-wake-sleep.",
     )
     mean: str = option(
-        "geometric", "learning", "Of vimco: the mean that stands for a left-out weight, geometric or arithmetic."
+        "geometric", "learning", "For vimco: the mean that stands for a left-out weight, geometric or arithmetic."
     )
     gamma: float = option(
-        0.0, "learning", "Of ovis: 0 is unbiased; up to 1, for many samples of like weight, biased with less noise."
+        0.0, "learning", "For ovis: 0 is unbiased; up to 1, for many samples of like weight, biased with less noise."
     )
     sleep: float = option(
         0.5,
         "learning",
-        "Of reweighted-wake-sleep: the share of the sleep phase in the inference network's gradient, from 0 (wake "
+        "For reweighted-wake-sleep: the share of the sleep phase in the inference network's gradient, from 0 (wake "
         "alone) to 1.",
     )
     temperature: float = option(
-        0.5, "learning", "Of concrete: that of the relaxation; of rebar: where it starts, as it learns."
+        0.5,
+        "learning",
+        "For concrete: the temperature of the relaxation; for rebar: where it starts, as it is learned.",
     )
     batch_size: int = option(50, "learning", "Cases in a minibatch; 20 in the paper.")
     optimiser: str = option("adam", "learning", "adam, or sgd on summed gradients as in the paper.")
     learning_rate: float | None = option(
         None,
         "learning",
-        "Of the model; by default 3e-3 for adam, 3e-4 for sgd (the paper's; 3e-5 for documents, whose gradients are "
-        "sums over words), and for wake-sleep a third of these.",
+        "Learning rate of the model; by default 3e-3 for adam, 3e-4 for sgd (the paper's; 3e-5 for documents, whose "
+        "gradients are sums over words), and for wake-sleep a third of these.",
     )
     inference_ratio: float | None = option(
         None,
@@ -181,12 +183,13 @@ class Config:
     schedule: str = option(
         "constant", "learning", "How the learning rate falls over the updates: constant (the paper's), cosine, linear."
     )
-    final_rate: float = option(0.0, "learning", "Of cosine and linear schedules: the learning rate at the end.")
-    momentum: float = option(0.0, "learning", "Of sgd.")
+    final_rate: float = option(0.0, "learning", "For cosine and linear schedules: the learning rate at the end.")
+    momentum: float = option(0.0, "learning", "Momentum of sgd.")
     epsilon: float = option(
         1e-8,
         "learning",
-        "Of adam: with more, such as 1e-2, the weights of what is rarely on take smaller steps, and overfit less.",
+        "Epsilon of adam: with more, such as 1e-2, the weights of what is rarely on take smaller steps, and overfit "
+        "less.",
     )
     weight_decay: float = option(
         0.0, "learning", "Decay of the weights in each update, times the learning rate; biases do not decay."
@@ -215,21 +218,23 @@ class Config:
     white: float | None = option(
         None, "data", "For stochastic: the value that is certainly on; by default 1 for values up to 1, else 255."
     )
-    words: int = option(Choices.words, "data", "Of text: how many words to count, those in most documents.")
+    words: int = option(
+        Choices.words, "data", "For text: how many words to count; they are those that most documents have."
+    )
     stop_words: str | None = option(
-        None, "data", "Of text: english, the default, leaves its most common words out; none keeps them."
+        None, "data", "For text: english, the default, leaves its most common words out; none keeps them."
     )
     max_df: float | None = option(
         None,
         "data",
-        "Of text: words in a larger share of the documents are left out; by default 0.5 from 100 documents up.",
+        "For text: words in a larger share of the documents are left out; by default 0.5 from 100 documents up.",
     )
-    vocabulary: str | None = option(None, "data", "Of text: a file with the words to count, one per line, instead.")
-    first_index: int = option(Choices.first_index, "data", "Of svmlight files: the index of the first column, 1 or 0.")
+    vocabulary: str | None = option(None, "data", "For text: a file with the words to count, one per line, instead.")
+    first_index: int = option(Choices.first_index, "data", "For svmlight files: the index of the first column, 1 or 0.")
     drop_columns: tuple[str, ...] = option(
         (),
         "data",
-        "Of tables: columns that are not data, such as a label, by their names in the header or places from 0 (-1 is "
+        "For tables: columns that are not data, such as a label, by their names in the header or places from 0 (-1 is "
         "the last).",
     )
     given: tuple[str, ...] = option(
@@ -238,7 +243,7 @@ class Config:
         "Model the other columns given these, which both networks then see: names in the header, places from 0, or a "
         "range of places such as 0-391.",
     )
-    columns: int | None = option(None, "data", "Of a stream of column:count lines: how many columns there are.")
+    columns: int | None = option(None, "data", "For a stream of column:count lines: how many columns there are.")
 
     validation: int | None = option(
         None,

@@ -1,4 +1,4 @@
-"""Reports for TensorBoard, an extra: `pip install nvil[tensorboard]`. Its own writer needs no TensorFlow."""
+"""Reports for TensorBoard, an extra: `pip install '.[tensorboard]'` in a clone. Its own writer needs no TensorFlow."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ class Writer:
             from tensorboard.compat.proto import event_pb2, summary_pb2
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError as error:
-            raise UsageError("`tensorboard` needs TensorBoard: pip install 'nvil[tensorboard]'") from error
+            raise UsageError("`tensorboard` needs TensorBoard: pip install tensorboard") from error
         self._event, self._summary = event_pb2, summary_pb2
         self._open, self._files = lambda: EventFileWriter(str(folder)), None
         self._updates = updates
