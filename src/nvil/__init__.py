@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from nvil import networks as networks
     from nvil import optimisers as optimisers
     from nvil import report as report
+    from nvil import rivals as rivals
     from nvil import rows as rows
     from nvil import runs as runs
     from nvil import signals as signals
     from nvil import sklearn as sklearn
+    from nvil import sparse as sparse
     from nvil.apply import encode as encode
     from nvil.apply import reconstruct as reconstruct
     from nvil.apply import sample as sample
@@ -76,10 +78,12 @@ _HOMES = {
             "networks",
             "optimisers",
             "report",
+            "rivals",
             "rows",
             "runs",
             "signals",
             "sklearn",
+            "sparse",
         )
     },
     "encode": "apply",
