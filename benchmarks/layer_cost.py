@@ -63,7 +63,7 @@ def main() -> None:
         "document SBN 50, 2000 words": (nvil.sbn(2000, (50,), lengths=(75,)), news),
         "document SBN 50, 10000 words": (nvil.sbn(10_000, (50,), lengths=(75,)), reuters),
     }
-    print("| model | products | optimiser | update | / products | / (products + optimiser) | / SBN 200 |")
+    print("| model | products | pass | update | / products | / (products + pass) | / SBN 200 |")
     print("|---|---|---|---|---|---|---|")
     reference = None
     for name, (pair, data) in rows.items():

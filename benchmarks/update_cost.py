@@ -5,7 +5,7 @@
 All are timed in turn, in one process on one core, and the ratio is that of the fastest rounds:
 
 - products: the update's matrix products alone, in NumPy (OpenBLAS), outputs preallocated;
-- optimiser: optax's update of all parameters alone, compiled, for gradients that are there already;
+- pass: optax's update of all parameters alone, compiled, for gradients that are there already;
 - update: everything `nvil.fit` does in an update: drawing the minibatch, sampling, signals, gradients, optimiser.
 """
 
@@ -19,7 +19,7 @@ from nvil import estimators, optimisers
 
 def main() -> None:
     data = bits(10_000, 784)
-    print("| SBN | batch | optimiser | products | optimiser | update | / products | / (products + optimiser) |")
+    print("| SBN | batch | optimiser | products | pass | update | / products | / (products + pass) |")
     print("|---|---|---|---|---|---|---|---|")
     for hidden in ((200,), (200, 200)):
         pair = nvil.sbn(784, hidden)

@@ -1201,8 +1201,10 @@ def _parsed(function: Callable[..., None]) -> Callable[[list[str]], None]:
         kind = parameter.annotation
         plain = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
         if parameter.default is not inspect.Parameter.empty:
-            shown = tyro.conf.arg(**_in_help(plain, parameter.default))
-            function.__annotations__[name] = Annotated[kind, shown]
+            shown = _in_help(plain, parameter.default)
+            if plain is not kind and "metavar" in shown:  # a positional one that may be left out
+                shown["metavar"] = f"[{shown['metavar']}]"
+            function.__annotations__[name] = Annotated[kind, tyro.conf.arg(**shown)]
 
     def parse(words: list[str]) -> None:
         _hint(words, list(inspect.signature(function).parameters))

@@ -23,7 +23,7 @@ COMPARED = {
                 "seconds",
                 float | None,
                 None,
-                "How long to train with each estimator; validation and compiling come on top.",
+                "Seconds of training for each estimator; validation and compiling come on top.",
             ),
             option("minutes", float | None, None, "The same in minutes; 1 by default."),
             option("estimators", tuple[str, ...], (), "Those to compare, by name; by default all that apply."),
