@@ -420,7 +420,8 @@ def evaluate(
     the effective sample size says whether they were enough. ais is annealed importance sampling, for binary
     latents only, which does without the inference network: on data a lower bound in expectation, on cases of the
     model's own (--simulated) an upper bound too, and their gap says how good either is. exact sums over all states of
-    at most 16 latents.
+    at most 16 latents. For documents there is a perplexity too: per document exp(-mean of log P(x) / L), with L the
+    words of document x, as in the paper; per word exp(-sum of log P(x) / sum of L).
 
     For example:
       nvil evaluate runs/demo --estimate importance --samples 5000

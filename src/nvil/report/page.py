@@ -234,7 +234,8 @@ def _cards(summary: Summary) -> list[tuple[str, str, str]]:
 
 
 def _perplexity_card(label: str, values: tuple[float, float], note: str) -> tuple[str, str, str]:
-    return label, number(values[0], 1), f"per document, {number(values[1], 1)} per word; {note}"
+    per_word = f"{number(values[1], 1)} per word, where long ones count for more"
+    return label, number(values[0], 1), f"per document, where each counts alike; {per_word}; {note}"
 
 
 def _notes(summary: Summary) -> list[str]:
