@@ -17,6 +17,7 @@ from nvil import Stream, UsageError
 from nvil.cli import main
 from nvil.data import Choices
 from nvil.data.lines import from_lines
+from nvil.rows import explained
 from nvil.training import hold_out
 from processes import plain_page
 
@@ -93,6 +94,24 @@ def test_counts_and_sparse_rows_stream_too():
 def test_bad_cases_are_refused_by_number(cases, message):
     with pytest.raises(UsageError, match=message):
         Stream(iter(cases)).first()
+
+
+def test_every_case_is_checked_against_the_domain_of_the_model_as_well():
+    """Of columns given others, which may hold any numbers, and of categories; also the cases known before."""
+    conditional = nvil.sbn(4, (3,), given=2)
+    good, bad = [0.5, -3, 1, 0], [0, 1, 0.5, 1]
+    stream = explained(conditional, Stream(iter([good, good, bad]), "numbers"))
+    np.testing.assert_array_equal(stream.take(2), [good, good])
+    with pytest.raises(UsageError, match=r"Case 3 of the stream holds 0\.5; 0 and 1 are needed"):
+        stream.take(1)
+    stream = Stream(iter([good, good, bad]), "numbers")
+    stream.take(1)
+    stream.first()
+    with pytest.raises(UsageError, match=r"Case 3 of the stream holds 0\.5; 0 and 1 are needed"):
+        explained(conditional, stream)
+    categorical = nvil.sbn(4, (3,), visibles="categorical", visible_categories=2)
+    with pytest.raises(UsageError, match="Case 2 of the stream holds 1; a single 1 among every 2 columns"):
+        explained(categorical, Stream([[0, 1, 1, 0], [1, 1, 0, 0]])).first()
 
 
 def test_what_came_before_a_bad_case_is_trained_on_and_then_it_is_refused():

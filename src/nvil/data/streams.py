@@ -46,6 +46,7 @@ class Stream:
         choose("kind of stream", kind, DOMAINS)
         self.kind: Kind = kind
         self._rest = self._checked(cases)
+        self._domain = DOMAINS[kind]  # of the model, once it has said so
         self.waiting = False  # for the next case
         self.failure: Exception | None = None  # to be raised when the cases before it have been trained on
         self._windows = 0
@@ -69,10 +70,13 @@ class Stream:
         return self._width
 
     def check(self, domain: Domain) -> None:
-        """Every case is checked against the stream's own domain as it comes; here, whether that one will do."""
+        """Every case is checked against the stream's own domain and against `domain` as it comes; those known, now."""
         order = tuple(DOMAINS.values())  # from the narrowest to the widest
-        if order.index(DOMAINS[self.kind]) > order.index(domain):
+        if domain in order and order.index(DOMAINS[self.kind]) > order.index(domain):
             raise UsageError(f"The stream is of {self.kind}, and the model explains only {domain.words}.")
+        self._domain = domain
+        for number, row in enumerate(self._first, self._number - len(self._first) + 1):
+            _refuse_outside(domain, row, number)
 
     def first(self) -> Rows:
         return DenseRows(self.peek(FIRST))
@@ -139,14 +143,16 @@ class Stream:
                 raise UsageError(
                     f"Case {self._number} of the stream has {len(row)} values, not {self._width} as before."
                 )
-            domain = DOMAINS[self.kind]
-            allowed = domain.allows(row)
-            if not np.all(allowed):
-                hint = ' (for word counts: Stream(cases, "counts"))' if self.kind == "binary" else ""
-                raise UsageError(
-                    f"Case {self._number} of the stream holds {row[~allowed][0]:g}; {domain.words} are needed{hint}."
-                )
+            hint = ' (for word counts: Stream(cases, "counts"))' if self.kind == "binary" else ""
+            _refuse_outside(DOMAINS[self.kind], row, self._number, hint)
+            _refuse_outside(self._domain, row, self._number)
             yield row.astype(self.dtype)
+
+
+def _refuse_outside(domain: Domain, row: np.ndarray, number: int, hint: str = "") -> None:
+    allowed = domain.allows(row)
+    if not np.all(allowed):
+        raise UsageError(f"Case {number} of the stream holds {row[~allowed][0]:g}; {domain.words} are needed{hint}.")
 
 
 @as_source.register
