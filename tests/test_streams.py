@@ -215,6 +215,10 @@ def test_a_pipe_from_the_command_line(tmp_path, monkeypatch, capsys):
     np.save("cases.npy", CASES[:50])
     main(["evaluate", "run", "--data", "cases.npy", "--json"])
     assert json.loads(capsys.readouterr().out)["cases"] == 50
+    out, err = train(text, "--validation", "0", "--out", "all")
+    assert "none for validation" in err
+    assert out.startswith("bound of minibatches ")
+    assert "nats per case, over 140 updates" in out
     # a bad line costs nothing of what came before it: 2980 of 3000 cases, five an update
     many = [*text.splitlines() * 5]
     many[3000] = "0 1 what"

@@ -245,7 +245,8 @@ def train_run(
 
     if dataset.test is None:
         best = run.metrics()["best_bound"][-1]
-        print(f"best validation bound {best:8.2f} nats per case{of_samples(run)}, over {run.updates()} updates")
+        which = "best validation bound" if run.plan.validation else "bound of minibatches "
+        print(f"{which} {best:8.2f} nats per case{of_samples(run)}, over {run.updates()} updates")
         page = write_report(run)
     else:
         page = write_report(run, dataset=dataset, result=print_result(run, dataset))
@@ -334,7 +335,8 @@ def cases_in_words(run: "Run", dataset: "Dataset") -> str:
     kind = f"{visible - context} {what[run.kind]}"
     kind += f" given {context}" if context else ""
     if dataset.test is None:
-        return f"cases of {kind}, the first {run.plan.validation} for validation"
+        held_out = f"the first {run.plan.validation}" if run.plan.validation else "none"
+        return f"cases of {kind}, {held_out} for validation"
     train, validation, test = dataset.sizes(run.plan.validation or 0)
     return f"{train} training, {validation} validation and {test} test cases of {kind}"
 

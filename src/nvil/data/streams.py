@@ -95,7 +95,8 @@ class Stream:
             self.failure = error
         finally:
             self.waiting = False
-        return np.stack(self._first[:count]) if self._first else np.zeros((0, self._width or 0), np.uint8)
+        cases = self._first[:count]
+        return np.stack(cases) if cases else np.zeros((0, self._width or 0), self.dtype)
 
     def take(self, count: int) -> np.ndarray:
         """The next `count` cases, or as many as are left, and they are gone from the stream."""
