@@ -68,6 +68,13 @@ def test_validation_cases_are_the_first(monkeypatch):
     np.testing.assert_array_equal(rest.take(2), CASES[13:15])
 
 
+def test_making_a_run_loses_no_case(tmp_path):
+    cases = (CASES[i % 700] for i in range(2000))
+    _, _, train, held_out = nvil.Run.create(tmp_path / "run", nvil.sbn(6, (3,)), cases, validation=10).prepare()
+    np.testing.assert_array_equal(held_out.dense(), CASES[:10])
+    np.testing.assert_array_equal(train.take(3), CASES[10:13])
+
+
 def test_an_endless_stream_is_stopped_by_updates():
     reports = fit((CASES[i % 700] for i in itertools.count()), updates=40)
     assert reports[-1].updates == 40

@@ -175,7 +175,7 @@ class Run:
         words = None if vocabulary is None else tuple(vocabulary)
         facts = DataFacts(
             math.prod(shape[1:]),
-            fingerprint(data, None if counted else validation, vocabulary=words),
+            fingerprint(source, None if counted else validation, vocabulary=words),
             image,
             lengths_of(pair.model),
             getattr(pair.model, "given", 0) or None,
