@@ -288,6 +288,10 @@ def chunks(
 
     size, timed, seconds, reported = 1, 0, 0.0, False
     while not _done(done := int(current.step), updates, best, patience, report_every):
+        if not left:
+            rows, left = source.window(done, learner.batch_size)
+            if not left:
+                break
         # Reports stand at multiples of `report_every`, wherever a run was resumed.
         ends = (
             report_every - done % report_every,
@@ -303,12 +307,13 @@ def chunks(
         done, left = int(current.step), left - count
         if not chunk.finite:
             raise DivergedError(done, good)
-        if not left:
-            rows, left = source.window(done, learner.batch_size)
-            updates = updates if left else done  # the stream is at its end
         since = chunk.tally
         report = None
-        if done % report_every == 0 or done == updates:
+        due = done % report_every == 0 or done == updates
+        if not left and not due:  # the end of a stream is due a report, and no other waits for the next cases
+            rows, left = source.window(done, learner.batch_size)
+            due, updates = (False, updates) if left else (True, done)
+        if due:
             learned = here(learner.learned(current))
             found = None
             if held_out.shape[0]:
