@@ -712,6 +712,17 @@ def test_a_caller_who_has_enough_leaves_a_run_to_go_on_with(copy, longer):
     assert_same_run(Path("copy"), longer)
 
 
+def test_a_run_that_was_opened_trains_as_it_is_told_to(copy):
+    config = Path("copy/config.toml")
+    config.write_text(config.read_text().replace("updates = 20\n", "updates = 25\n"))
+    stops = []
+    reports = nvil.Run.open("copy").fit(
+        checkpoint_updates=23, after_chunk=lambda done: stops.append(done) or done >= 23
+    )
+    assert list(reports) == []
+    assert stops[-1] == 23
+
+
 def test_other_versions_are_said(copy, longer, capsys):
     run, arguments = copy
     config = run / "config.toml"

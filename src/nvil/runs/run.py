@@ -459,7 +459,12 @@ class Run:
           calls this, and the first alone writes the folder.
         """
         if self.prepare is None:
-            yield from self.resume()
+            yield from self.resumed()[0].fit(
+                checkpoint_seconds=checkpoint_seconds,
+                checkpoint_updates=checkpoint_updates,
+                after_chunk=after_chunk,
+                mesh=mesh,
+            )
             return
         after_chunk = after_chunk or (lambda _: False)
         if not first_process():
