@@ -15,6 +15,7 @@ import nvil
 from helpers import assert_trees_close, nvil_with, randomised, scaled, started
 from nvil import diagnostics, estimators, exact, likelihood
 from nvil.layers import AutoregressiveGaussian, Gaussian, affine
+from nvil.rows import as_rows
 
 pytestmark = pytest.mark.usefixtures("float64")
 STEP = 0.3
@@ -188,6 +189,16 @@ def test_gaussian_visibles_are_in_the_units_of_the_data(given):
     np.testing.assert_allclose(moved_drawn, mean + stretch * drawn, rtol=1e-10)
     means, moved_means = (pair.model.mean(h, y) for pair, y in at)
     np.testing.assert_allclose(moved_means, mean + stretch * means, rtol=1e-10)
+
+
+def test_a_column_may_vary_among_the_cases_held_out_alone(tmp_path):
+    cases = np.random.default_rng(0).normal(size=(30, 3))
+    _, held_out = as_rows(np.arange(27)[:, None]).hold_out(5, seed=0)
+    cases[:, 2] = np.arange(30) == held_out.dense()[0]
+    data = nvil.data.load(cases[:27], test=cases[27:], values="numbers")
+    config = nvil.Config(hidden=(2,), values="numbers", validation=5, seed=0)
+    experiment = nvil.Run.from_config(tmp_path / "run", config, data).prepare()
+    np.testing.assert_allclose(experiment.pair.inference.deviation.value, data.train.std(axis=0), rtol=1e-6)
 
 
 def test_what_gaussian_latents_cannot_do_is_refused():

@@ -228,9 +228,9 @@ class Run:
         def prepare() -> Experiment:
             validation = config.validation if dataset.validation is None else dataset.validation
             kept, held_out = training.hold_out(train, validation, config.seed)
-            known = kept.first()
-            deviation = column_deviations(known) if config.values == "numbers" else None
-            pair = _built(config, facts, known.mean(), deviation)
+            # Of all cases: `check_deviations` saw to it that these vary, and those kept may not.
+            deviation = column_deviations(train.first()) if config.values == "numbers" else None
+            pair = _built(config, facts, kept.first().mean(), deviation)
             return Experiment(pair, config.build_learner(), kept, held_out)
 
         run = Run(
