@@ -80,15 +80,18 @@ def test_an_axis_is_typed_as_after_the_flags_of_train():
     assert axis_from_text("patience=3,5") == ("patience", (3, 5))
 
 
-def test_every_combination_has_a_folder_of_its_own():
+def test_every_combination_has_a_folder_of_its_own(monkeypatch):
     grid = {"hidden": [(3,), (3, 2)], "data": ["a/x.npy", "b/x.npy", "digits"], "seed": [0, 1]}
-    points = nvil.Sweep("s", nvil.Config(updates=7), grid).points()
+    sweep = nvil.Sweep("s", nvil.Config(updates=7), grid)
+    points = sweep.points()
     assert len({point.name for point in points}) == len(points) == 12
     assert points[0].name == "hidden=3,data=x,seed=0"
     assert points[2].name == "hidden=3,data=x,seed=0'"  # of another folder
     assert [point.config.seed for point in points[:2]] == [0, 1]
     assert {point.config.hidden for point in points} == {(3,), (3, 2)}
     assert Path(points[0].config.data) == Path("a/x.npy").resolve()
+    monkeypatch.chdir("/")
+    assert sweep.points() == points  # the same from any folder
 
 
 def test_a_file_holds_choices_and_a_grid():

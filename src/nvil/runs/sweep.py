@@ -100,7 +100,7 @@ class Sweep:
         found: dict[str, Point] = {}
         for combination in itertools.product(*self.grid.values()):
             values = dict(zip(self.grid, combination, strict=True))
-            config = _with_whole_paths(dataclasses.replace(self.base, **values))
+            config = dataclasses.replace(self.base, **values)
             if config.data == "-":
                 raise UsageError("A sweep cannot train on a stream, which only one run could read; give a file.")
             name = _name(values)
@@ -319,16 +319,23 @@ def _checked_axis(name: str, values: Sequence[Any]) -> Iterator[Any]:
     for i, value in enumerate(listed):
         if value in listed[:i]:
             raise UsageError(f"`{name}` has {in_words(value)} twice in the grid.")
-        yield typed_fields(Config, {name: value})[name]
+        typed = typed_fields(Config, {name: value})[name]
+        yield _whole_path(name, typed) if name in ("data", "vocabulary") else typed
 
 
 def _with_whole_paths(config: Config) -> Config:
     """The same from any folder."""
+    return dataclasses.replace(
+        config, **{name: _whole_path(name, getattr(config, name)) for name in ("data", "vocabulary")}
+    )
+
+
+def _whole_path(name: str, path: str | None) -> str | None:
     from nvil.data.registry import NAMED
 
-    data = config.data if config.data in (*NAMED, "-") else str(Path(config.data).resolve())
-    vocabulary = None if config.vocabulary is None else str(Path(config.vocabulary).resolve())
-    return dataclasses.replace(config, data=data, vocabulary=vocabulary)
+    if path is None or (name == "data" and path in (*NAMED, "-")):
+        return path
+    return str(Path(path).resolve())
 
 
 def _name(values: Mapping[str, Any]) -> str:
