@@ -114,14 +114,20 @@ def test_without_that_code_it_says_so(finished, ask, sentence):
         ask(nvil.Run.open(finished.folder))
 
 
-@pytest.mark.parametrize("command", [["evaluate"], ["sample"], ["resume"], ["encode", "--data", "x.npy"]])
+@pytest.mark.parametrize(
+    "command", [["evaluate"], ["sample"], ["sample", "--data", "x.npy"], ["resume"], ["encode", "--data", "x.npy"]]
+)
 def test_the_command_line_says_so_too(finished, command, capsys, monkeypatch, tmp_path):
     from nvil.cli import main
 
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", CASES)
+    folder = finished.folder
+    if command[1:] and command[0] == "sample":  # for conditional models
+        folder = Path("conditional")
+        make_run(folder, pair=nvil.sbn(9, (2,), given=2)).write_config()
     with pytest.raises(SystemExit) as caught:
-        main([command[0], str(finished.folder), *command[1:]])
+        main([command[0], str(folder), *command[1:]])
     assert caught.value.code == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1

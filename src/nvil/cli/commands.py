@@ -622,6 +622,7 @@ def sample(
     if count < 1:
         raise UsageError(f"`count` must be at least 1, got {count}.")
     opened = Run.open(run)
+    opened.like()  # before its data: of a pair from Python, neither is to be had
     output_file(out, (".png", ".txt", ".npz"))
     if data is not None and not opened.facts.context:
         raise UsageError(f"{opened.folder} is not a conditional model; leave `data` out.")
