@@ -25,6 +25,7 @@ from nvil.data.corpora import lewis_tokens, reuters_stories
 from nvil.data.matrices import write_documents
 from nvil.data.readers import READ_ERRORS, read
 from nvil.data.registry import NAMED, prepare_newsgroups, prepare_reuters
+from nvil.data.sparse import stored_rows
 from nvil.rows import as_rows, dense_blocks
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
@@ -642,6 +643,12 @@ def test_a_matrix_on_disk_is_mapped_and_split_without_a_copy():
     np.save("matrix/columns.npy", np.load("matrix/columns.npy") + 7)
     with pytest.raises(UsageError, match="not in its vocabulary"):
         load("matrix")
+
+
+def test_a_matrix_of_more_entries_than_can_be_counted_in_32_bits_is_refused():
+    entries = np.broadcast_to(np.uint8(1), 2**31)  # a single byte
+    with pytest.raises(UsageError, match="has 2147483648 entries; at most 2147483647 can be trained on"):
+        stored_rows(entries, entries, np.array([0, 2**31]), 2)
 
 
 TOKENS = b""".I 2286

@@ -102,6 +102,8 @@ class DrawnSparse(SparseRows):
 
 def stored_rows(values: np.ndarray, columns: np.ndarray, offsets: np.ndarray, width: int) -> SparseRows:
     """The rows of a compressed sparse matrix."""
+    if len(values) >= 2**31:  # a device takes the offsets in 32 bits, and would cut them without a word
+        raise UsageError(f"The matrix has {len(values)} entries; at most {2**31 - 1} can be trained on.")
     usual = max(1, -(-len(values) // max(1, len(offsets) - 1)))
     return SparseRows(values, columns, np.asarray(offsets[:-1]), np.asarray(offsets[1:]), width, usual)
 
@@ -123,8 +125,6 @@ def sparse_rows(matrix: Any) -> SparseRows:
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
-    if matrix.nnz >= 2**31:
-        raise UsageError(f"The matrix has {matrix.nnz} entries; at most {2**31 - 1} can be trained on.")
     values = smallest(matrix.data)
     columns = matrix.indices.astype(np.uint16 if matrix.shape[1] <= 2**16 else np.int32)
     if not len(values):  # at least one entry, so that the rows of a matrix of zeros can be drawn too
