@@ -208,6 +208,8 @@ def test_evaluate_by_annealing(trained, capsys):
         (("--estimate", "ais", "--temperatures", "1"), "--temperatures must be at least 2, got 1"),
         (("--simulated", "0"), "--simulated must be at least 1, got 0"),
         (("--simulated", "3", "--cases", "3"), "leave --data and --cases out"),
+        (("--simulated", "3", "--split", "train"), "--split is of the run's own data; leave it out"),
+        (("--data", "x.npy", "--split", "test"), "--split is of the run's own data; leave it out"),
     ):
         assert said in refused(capsys, "evaluate", trained, *words)
 

@@ -230,6 +230,11 @@ def test_arrays_frames_matrices_and_lists_are_data_too():
     assert load(counts(), values="counts").documents
     given_test = load(bits(), test=bits(5))
     assert (given_test.train.shape, given_test.test.shape) == ((30, 16), (5, 16))
+    for named in ("digits", Path("x.npy"), iter(bits())):
+        with pytest.raises(UsageError, match="`test` is for training cases that are an array"):
+            load(named, test=bits(5))
+    both = load(counts(), Choices(values="numbers", drop_columns=("0",)), values="counts", given=1)
+    assert both.choices == load(counts(), values="counts", drop_columns=0, given=1).choices
     with pytest.raises(UsageError, match="same number of them in every case"):
         load([[0, 1], [1, "a", None]])
     with pytest.raises(UsageError, match="must have one case per row"):

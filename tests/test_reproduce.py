@@ -168,6 +168,8 @@ def test_the_rivals_are_listed_by_name(capsys):
         (("table1", "--row", "nad-500"), "Unknown rival of table1 'nad-500'; did you mean 'nade-500'?"),
         (("table2",), "table2 quotes no models of others that we measure."),
         (("table1", "--data", "x.npy"), "--data is for one cell; give its name with --row."),
+        (("table1", "--jobs", "2"), "Rivals are measured one after another to the end; leave --jobs and --budget out."),
+        (("table1", "--cells", "--render", "--results", "nowhere"), "There is no folder of results nowhere"),
     ):
         with pytest.raises(SystemExit):
             main(["reproduce", *words, "--recipe", "rival"])

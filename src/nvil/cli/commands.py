@@ -401,7 +401,7 @@ def resume(run: Positional[Path], updates: int | None = None, quiet: bool = Fals
 
 def evaluate(
     run: Positional[Path],
-    split: str = "test",
+    split: str | None = None,
     samples: int | None = None,
     seed: int = 0,
     data: Path | None = None,
@@ -432,7 +432,7 @@ def evaluate(
 
     Args:
         run: The run's folder.
-        split: test or train.
+        split: test (the default) or train.
         samples: From the inference network, for every case; by default 10, and 1000 for importance. For ais: chains, by
             default 5.
         seed: The seed of these samples.
@@ -458,6 +458,8 @@ def evaluate(
     how = {"binarize": binarize, "threshold": threshold, "white": white, "drop_columns": drop_columns}
     if data is None and (given := [name for name, value in how.items() if value is not None]):
         raise UsageError(f"`{given[0]}` is for the cases of a file; give it with `data`.")
+    if split is not None and (data is not None or simulated is not None):
+        raise UsageError("`split` is of the run's own data; leave it out where other cases take its place.")
     if temperatures is not None and estimate != "ais":
         raise UsageError('`temperatures` are for `estimate="ais"`.')
     for name, value, least in (
@@ -475,7 +477,8 @@ def evaluate(
             raise UsageError("`simulated` is for models of whole cases, and this one is of columns given others.")
         chosen, where = nvil.sample(pair, simulated, means=False, seed=seed).x, "simulated"
     else:
-        chosen, where = (opened.split(split), split) if data is None else (cases_of(opened, data, **how), str(data))
+        where = (split or "test") if data is None else str(data)
+        chosen = opened.split(where) if data is None else cases_of(opened, data, **how)
         chosen = chosen if cases is None else next(as_rows(chosen).fixed().blocks(cases))
     if estimate == "ais" and simulated is not None:
         _evaluate_sandwich(pair, simulated, samples or 5, temperatures or 1000, seed, json)
@@ -1014,17 +1017,17 @@ def reproduce(
         raise UsageError(f"`budget` must be above 0, got {budget}.")
     if table is None and not render:
         raise UsageError("Say what to reproduce: table1, table2, table3 or figure1; or --render the results there are.")
-    if table is not None:
-        recipe = recipe or ("paper" if table == "figure1" else "best")
-        if recipe == "rival":
-            _measure_rivals(table, row, data, results, cells)
-            return
+    recipe = recipe or ("paper" if table == "figure1" else "best")
+    if table is not None and recipe == "rival":
+        if jobs is not None or budget is not None:
+            raise UsageError("Rivals are measured one after another to the end; leave `jobs` and `budget` out.")
+        _measure_rivals(table, row, data, results, cells)
+    elif table is not None and cells:
+        for cell in presets.cells(table, recipe):
+            paper = "" if cell.paper is None else f"  paper {cell.paper:g}"
+            print(f"{cell.row:32}{paper:14}  {cell.config.updates:>9,} updates of {cell.config.data}")
+    elif table is not None:
         every = presets.cells(table, recipe)
-        if cells:
-            for cell in every:
-                paper = "" if cell.paper is None else f"  paper {cell.paper:g}"
-                print(f"{cell.row:32}{paper:14}  {cell.config.updates:>9,} updates of {cell.config.data}")
-            return
         if row is not None:
             every = (presets.find(table, row, recipe),)
         elif data is not None:

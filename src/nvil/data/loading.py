@@ -48,7 +48,7 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
     - `source`: a name (`nvil data list`), a path, an array, a SciPy sparse matrix, a data frame, a `Stream`, or "-" for
       a stream of lines from standard input.
     - `test`: test cases, for an array; without them a tenth of the cases, always the same, are held out.
-    - `choices`: or, one by one, the fields of `Choices`.
+    - `choices`: or, one by one, the fields of `Choices`, which win over those of `choices`.
 
     !!! example
 
@@ -59,10 +59,12 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
         >>> load(np.eye(20)).note
         'binary: every value is 0 or 1'
     """
-    for name in ("drop_columns", "given"):
-        which = more.get(name, ())
+    for name in more.keys() & {"drop_columns", "given"}:
+        which = more[name]
         more[name] = tuple(map(str, (which,) if isinstance(which, str | int) else which))
-    choices = (choices or Choices(**more)).checked()
+    choices = dataclasses.replace(choices or Choices(), **more).checked()
+    if test is not None and isinstance(source, str | os.PathLike | Stream | Iterator):
+        raise UsageError("`test` is for training cases that are an array; leave it out, or load the cases first.")
     if isinstance(source, str) and source in NAMED:
         named = NAMED[source]
         if named.grey:
