@@ -6,6 +6,7 @@ import http.server
 import io
 import tarfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from nvil import DownloadError, UsageError
 from nvil.cli import main
 from nvil.data import download
 from nvil.data.download import Remote, fetch, find
+from nvil.data.matrices import save_matrix, write_documents
+from nvil.data.registry import NAMED, Named
 
 CONTENT = bytes(range(256)) * 4000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -78,6 +81,35 @@ def test_success_and_never_twice(server, capsys):
     assert fetch(file, "set") == path
     assert len(server.requests) == 1
     assert capsys.readouterr().err == "nvil: fetching file.bin (1.0 MB)\n"
+
+
+def test_of_two_at_once_one_fetches_and_the_other_waits(server, monkeypatch):
+    both, missed = threading.Barrier(2), threading.local()
+
+    def find_together(*arguments, **more):
+        found = find(*arguments, **more)
+        if not hasattr(missed, "once"):
+            missed.once = both.wait(timeout=10)
+        return found
+
+    monkeypatch.setattr(download, "find", find_together)
+    with ThreadPoolExecutor(2) as threads:
+        paths = list(threads.map(lambda _: fetch(remote(server, "/good"), "set", quiet=True), range(2)))
+    assert [path.read_bytes() for path in paths] == [CONTENT, CONTENT]
+    assert server.requests == [("/good", None)]
+
+
+def test_of_two_that_prepare_a_set_the_slower_takes_what_the_faster_wrote(server, monkeypatch):
+    def prepare(folder):
+        write_documents(folder, lambda: iter([["cat"], ["dog"]]), words=2, test=1)
+        # again, as the slower does, in either way of writing
+        with pytest.raises(OSError, match="not empty"):
+            write_documents(folder, lambda: iter([["cat"], ["dog"]]), words=2, test=1)
+        save_matrix(folder, [[1]], ["cat"])
+
+    about = {"cases": "", "variables": "words", "split": "", "origin": ""}
+    monkeypatch.setitem(NAMED, "pets", Named(**about, prepare=prepare))
+    assert NAMED["pets"].load().vocabulary == ("cat", "dog")
 
 
 @pytest.mark.parametrize("path", ["/cut", "/norange"])

@@ -26,6 +26,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from nvil.errors import DownloadError, UsageError
 
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None
+
 TRIES = 3
 TIMEOUT = 30
 PIECE = 1 << 20
@@ -99,17 +104,40 @@ def fetch(remote: Remote, data_set: str, *, shared_name: bool = False, quiet: bo
     except OSError as error:
         raise UsageError(f"Cannot make the folder {target.parent} for downloads: {error.strerror}.") from error
     reasons = []
-    for address in remote.addresses:
-        try:
-            _download(address, remote, target, quiet)
-            return target
-        except (OSError, http.client.HTTPException, DownloadError) as error:
-            reasons.append(f"{address}: {_reason(error)}")
+    with _alone(target, quiet):
+        if (found := find(remote, data_set, shared_name=shared_name)) is not None:  # by the process waited for
+            return found
+        for address in remote.addresses:
+            try:
+                _download(address, remote, target, quiet)
+                return target
+            except (OSError, http.client.HTTPException, DownloadError) as error:
+                reasons.append(f"{address}: {_reason(error)}")
     by_hand = places(remote, data_set)[0]
     raise DownloadError(
         f"Could not get {remote.name} for the data set {data_set!r} ({'; '.join(reasons)}). "
         f"Fetch it by other means and put it at {by_hand}."
     )
+
+
+@contextlib.contextmanager
+def _alone(target: Path, quiet: bool) -> Iterator[None]:
+    """One process at a time fetches into a folder, and others wait; the kernel drops the lock with the process."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(target.parent, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems have no locks
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not quiet:
+                    print(f"nvil: another process is fetching to {target.parent}; waiting for it", file=sys.stderr)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _download(address: str, remote: Remote, target: Path, quiet: bool) -> None:

@@ -74,7 +74,7 @@ def matrix_writer(path: Path, width: int) -> Iterator[MatrixWriter]:
             yield writer
         temporary.chmod(0o755)
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
+            path.rmdir()  # one that is not empty is another's, who was faster
         os.replace(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

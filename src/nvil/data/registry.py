@@ -80,7 +80,12 @@ class Named:
             contents = _damaged_is_said(self.name, self.read, *self.fetch(quiet=quiet))
             return dataclasses.replace(contents, context=self.context)
         if self.prepare is not None and not self.prepared.exists():
-            _damaged_is_said(self.name, self.prepare, self.prepared, *self.fetch(quiet=quiet))
+            files = self.fetch(quiet=quiet)
+            try:
+                _damaged_is_said(self.name, self.prepare, self.prepared, *files)
+            except UsageError:
+                if not self.prepared.exists():  # nor did another process prepare it meanwhile
+                    raise
         return dataclasses.replace(read(self.prepared), note=self.variables)
 
 
