@@ -912,6 +912,16 @@ def test_training_that_explodes_at_once_ends_with_code_1_and_leaves_the_folder_f
     run("train", *settings, "--learning-rate", "1e-4", "--out", "run")  # what was advised
 
 
+def test_a_path_that_is_not_utf_8_is_refused_before_anything_is_written(capsys):
+    odd = "\udcff.txt"  # the byte 255
+    Path(odd).write_text("cat\ndog\n")
+    Path("some.txt").write_text("cat\ndog\n" * 10)
+    for option in ("--data", "--vocabulary"):
+        said = refused(capsys, "train", "--data", "some.txt", option, odd, "--out", "run")
+        assert said.endswith("\\udcff.txt' is not UTF-8, as a run needs it; give it another name.")
+    assert not Path("run").exists()
+
+
 def test_a_model_too_large_for_the_machine_is_refused_before_it_is_built(capsys):
     assert "GB to train" in refused(capsys, "train", "--hidden", "2000000000", "--out", "run", "--quiet")
     assert left_behind() == []

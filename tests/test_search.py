@@ -1,6 +1,10 @@
 """Binary codes: packed, searched by Hamming distance, kept in a file that is refused where it does not belong."""
 
+import io
 import json
+import shutil
+import sys
+from pathlib import Path
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -72,6 +76,20 @@ def test_texts_are_indexed_and_found_from_the_command_line(run, capsys):
     assert {hit["name"] for hit in hits} == {name for name in TEXTS if "faith" in name}
     main(["search", str(run.folder), "--data", str(texts), "--count", "1"])
     assert capsys.readouterr().out.splitlines()[0::2] == [f"case {i}" for i in range(6)]
+
+
+def test_names_that_are_not_utf_8_are_shown_all_the_same(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(run.folder.parent / "texts", "texts")
+    Path("texts/train/space/\udcff").write_text("moon nasa")  # the byte 255
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, "utf-8"))
+    main(["index", str(run.folder), "--data", "texts", "--out", "\udcff.npz"])
+    main(["search", str(run.folder), "--index", "\udcff.npz", "--like", "train/space/1", "--count", "7"])
+    main(["topics", str(run.folder), "--data", "texts", "--out", "topics.csv"])
+    assert printed.getvalue().startswith(b"\xff.npz: 7 cases")
+    assert "  train/space/\ufffd\n".encode() in printed.getvalue()
+    assert "train/space/\ufffd" in Path("topics.csv").read_text(encoding="utf-8")
 
 
 def test_a_short_text_counts_as_one_of_the_usual_length(run):

@@ -5,6 +5,7 @@ Nothing heavy is imported until a command that needs it has been understood.
 
 import difflib
 import errno
+import io
 import logging
 import os
 import re
@@ -68,6 +69,8 @@ class _ToStandardError(logging.StreamHandler):
 
 
 def _run(words: list[str]) -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a file's name goes out as it came in, UTF-8 or not
+        sys.stdout.reconfigure(errors="surrogateescape")
     try:
         try:
             command = _command(words)

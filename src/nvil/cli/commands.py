@@ -842,6 +842,7 @@ def topics(
 
     """
     from nvil.data.readers import case_names
+    from nvil.report.summary import printable
     from nvil.runs.run import Run
     from nvil.runs.storage import output_file, save_text
     from nvil.topic_words import topics as find
@@ -857,7 +858,7 @@ def topics(
         assert opened.config is not None
         of_test = case_names(Path(opened.config.data)).get("test")
         names = of_test if data is None else [name for split in case_names(data).values() for name in split]
-        save_text(out, found.csv(names or None))
+        save_text(out, found.csv([printable(name) for name in names or ()] or None))
     if json:
         print(to_json(dataclasses.asdict(found)))
     else:
@@ -918,6 +919,7 @@ def search(
         json: One JSON object for every query on standard output.
 
     """
+    from nvil.report.summary import printable
     from nvil.runs.index import FILE, Index
     from nvil.runs.run import Run
 
@@ -942,7 +944,7 @@ def search(
         if len(found) > 1:
             print(f"case {i}")
         for hit in hits:
-            print(f"{hit.distance:5}  {hit.name}")
+            print(f"{hit.distance:5}  {printable(hit.name)}")
 
 
 def report(runs: Positional[tuple[Path, ...]], out: Path | None = None, open: bool = False) -> None:

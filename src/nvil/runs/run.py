@@ -206,6 +206,7 @@ class Run:
         config = dataclasses.replace(config, data=source, **dataclasses.asdict(dataset.choices)).resolved()
         if config.vocabulary is not None:
             config = dataclasses.replace(config, vocabulary=str(Path(config.vocabulary).resolve()))
+        _check_path(config.data), _check_path(config.vocabulary)
         train = as_source(dataset.train)
         cases = train.first().shape[0]
         if config.validation is None and dataset.validation is None:
@@ -644,6 +645,14 @@ def _shapes(build: Callable[[], Pair]) -> Pair:
         )
 
     return eqx.filter_eval_shape(with_centre)
+
+
+def _check_path(path: str | None) -> None:
+    """Refuse a path that config.toml, which is UTF-8, cannot hold."""
+    try:
+        (path or "").encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"The path {path!r} is not UTF-8, as a run needs it; give it another name.") from error
 
 
 def _check_memory(shapes: Pair) -> None:
