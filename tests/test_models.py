@@ -154,6 +154,12 @@ def test_layer_sizes_go_from_the_data_up():
     assert [each.weights.shape for each in (*up.between, up.last)] == [(7, 4), (4, 6), (6, 5)]
 
 
+def test_latent_biases_start_where_they_are_told_to():
+    for bias, wanted in ((np.float32(-2), [-2, -2]), (np.array([-1.0, -3.0]), [-1, -3]), ((-1.0, -3.0), [-1, -3])):
+        layers = nvil.sbn(4, (2, 2), latent_bias=bias).inference.layers
+        assert [float(layer.logits.bias[0]) for layer in layers] == wanted
+
+
 def test_visible_biases_start_at_the_logit_of_the_mean():
     pair = nvil.sbn(3, (2,), mean=np.array([0.0, 0.25, 1.0]))
     np.testing.assert_allclose(jax.nn.sigmoid(pair.model.layers[0].logits.bias), [0.01, 0.25, 0.99], rtol=1e-12)

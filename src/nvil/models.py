@@ -36,6 +36,7 @@ from nvil.random import seeded_key
 from nvil.rows import Rows, as_rows
 
 Mean = Float[Array | np.ndarray, " visible"]
+Biases = float | np.floating | Sequence[float] | np.ndarray
 WITHIN = ("factorial", "autoregressive")
 VISIBLES = ("bernoulli", "categorical", "gaussian")
 LATENTS = ("bernoulli", "categorical", "gaussian")
@@ -57,7 +58,7 @@ class Choices(TypedDict, total=False):
     lengths: Sequence[int] | None
     mean: Mean | None
     deviation: Mean | None
-    latent_bias: float | Sequence[float]
+    latent_bias: Biases
     seed: int
 
 
@@ -202,7 +203,7 @@ def _pair(
     lengths: Sequence[int] | None = None,
     mean: Mean | None = None,
     deviation: Mean | None = None,
-    latent_bias: float | Sequence[float] = LATENT_BIAS,
+    latent_bias: Biases = LATENT_BIAS,
     seed: int = 0,
 ) -> Pair:
     columns, *hidden = _sizes(visible, hidden)
@@ -338,8 +339,8 @@ def _kinds(latents: str | Sequence[str], layers: int) -> tuple[str, ...]:
     return kinds * (layers if len(kinds) == 1 else 1)
 
 
-def _per_layer(latent_bias: float | Sequence[float], layers: int) -> tuple[float, ...]:
-    biases = (latent_bias,) if isinstance(latent_bias, int | float) else tuple(latent_bias)
+def _per_layer(latent_bias: Biases, layers: int) -> tuple[float, ...]:
+    biases = np.atleast_1d(latent_bias).tolist()
     if len(biases) not in (1, layers):
         raise UsageError(f"`latent_bias` must be one number, or one per layer ({layers}), got {len(biases)}.")
     if not all(math.isfinite(bias) for bias in biases):

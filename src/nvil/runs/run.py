@@ -206,7 +206,8 @@ class Run:
         config = dataclasses.replace(config, data=source, **dataclasses.asdict(dataset.choices)).resolved()
         if config.vocabulary is not None:
             config = dataclasses.replace(config, vocabulary=str(Path(config.vocabulary).resolve()))
-        _check_path(config.data), _check_path(config.vocabulary)
+        _check_path(config.data)
+        _check_path(config.vocabulary)
         train = as_source(dataset.train)
         cases = train.first().shape[0]
         if config.validation is None and dataset.validation is None:
