@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -741,6 +742,14 @@ def test_a_folder_that_cannot_be_locked_is_said(tmp_path, monkeypatch, caplog):
     with lock.locked(tmp_path):
         pass
     assert "cannot be locked (No locks available); let no other process train in it" in caplog.text
+
+
+def test_a_look_at_the_lock_keeps_no_trainer_out(tmp_path, monkeypatch):
+    looking = os.open(tmp_path / "lock", os.O_RDONLY | os.O_CREAT)
+    lock.fcntl.flock(looking, lock.fcntl.LOCK_SH)  # as `is_locked` does
+    monkeypatch.setattr(lock, "time", SimpleNamespace(sleep=lambda _: os.close(looking)))
+    with lock.locked(tmp_path):
+        assert lock.is_locked(tmp_path)
 
 
 def test_a_lock_that_was_removed_while_it_was_opened_is_taken_anew(tmp_path, monkeypatch):

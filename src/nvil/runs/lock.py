@@ -7,6 +7,7 @@ a finished run, and follows a symbolic link in its place.
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,8 @@ except ImportError:  # not a POSIX system
     fcntl = None
 
 log = logging.getLogger("nvil")
+PAUSE = 0.05
+"""Seconds before a lock that another process holds is tried once more."""
 
 
 @contextlib.contextmanager
@@ -57,6 +60,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def _lock(path: Path) -> int:
+    refused = False
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
@@ -66,6 +70,10 @@ def _lock(path: Path) -> int:
         except BlockingIOError as error:
             owner = os.read(descriptor, 20).decode(errors="replace").strip()
             os.close(descriptor)
+            if not refused:  # perhaps by `is_locked`, which holds the file for an instant
+                refused = True
+                time.sleep(PAUSE)
+                continue
             raise UsageError(
                 f"Another process (PID {owner or 'unknown'}) is training in {path.parent}; "
                 "wait for it, stop it, or choose another `folder`."
