@@ -475,14 +475,14 @@ def evaluate(
             raise UsageError("`simulated` cases take the place of data: leave `data` and `cases` out.")
         if opened.facts.context:
             raise UsageError("`simulated` is for models of whole cases, and this one is of columns given others.")
+        if estimate == "ais":  # which draws its own
+            _evaluate_sandwich(pair, simulated, samples or 5, temperatures or 1000, seed, json)
+            return
         chosen, where = nvil.sample(pair, simulated, means=False, seed=seed).x, "simulated"
     else:
         where = (split or "test") if data is None else str(data)
         chosen = opened.split(where) if data is None else cases_of(opened, data, **how)
         chosen = chosen if cases is None else next(as_rows(chosen).fixed().blocks(cases))
-    if estimate == "ais" and simulated is not None:
-        _evaluate_sandwich(pair, simulated, samples or 5, temperatures or 1000, seed, json)
-        return
     if estimate != "bound":
         _evaluate_likelihood(opened, pair, chosen, where, estimate, samples, temperatures, seed, json)
         return
