@@ -626,19 +626,23 @@ def test_an_archive_whose_paths_leave_the_folder_is_refused(name, tmp_path):
 
 def test_a_matrix_on_disk_is_mapped_and_split_without_a_copy():
     matrix = scipy.sparse.csr_array(counts(200, 7))
-    save_matrix("matrix", matrix, [f"w{i}" for i in range(7)], test=[3, 5])
+    classes = [f"class {i % 4}" for i in range(200)]
+    save_matrix("matrix", matrix, [f"w{i}" for i in range(7)], test=[3, 5], labels=classes)
     data = load("matrix")
     assert isinstance(data.train.values, np.memmap)
     assert data.train.values is data.test.values or np.shares_memory(data.train.values, data.test.values)
     rest = [i for i in range(200) if i not in (3, 5)]
     np.testing.assert_array_equal(dense(data.train), matrix.toarray()[rest])
     np.testing.assert_array_equal(dense(data.test), matrix.toarray()[[3, 5]])
+    assert data.labels == {"train": tuple(classes[i] for i in rest), "test": ("class 3", "class 1")}
     np.testing.assert_array_equal(as_rows(data.test).row_sums(), matrix.toarray()[[3, 5]].sum(1))
     np.testing.assert_array_equal(as_rows(data.train).column_sums(), matrix.toarray()[rest].sum(0))
     with pytest.raises(UsageError, match="not an empty folder"):
         save_matrix("matrix", matrix, ["w"] * 7)
     with pytest.raises(UsageError, match="among the 200 rows"):
         save_matrix("large", matrix, [f"w{i}" for i in range(7)], test=[200])
+    with pytest.raises(UsageError, match=r"one label, without line breaks, per row \(200\), got 3"):
+        save_matrix("large", matrix, ["w"] * 7, labels=["a", "b", "c"])
     with pytest.raises(UsageError, match=r"count of 0\.5"):
         save_matrix("large", matrix * 0.5, ["w"] * 7)
     with pytest.raises(UsageError, match="0 to 65535"):
@@ -699,8 +703,9 @@ in the zone. &#3;</BODY></TEXT>
 
 
 def test_the_stories_of_reuters():
-    (train, story), (test, title) = reuters_stories(STORIES)
-    assert (train, test, title) == ("train", "test", "Showers")
+    (train, topic, story), (test, none, title) = reuters_stories(STORIES)
+    assert (train, topic) == ("train", "cocoa")
+    assert (test, none, title) == ("test", "no topic", "Showers")
     assert story.startswith("COCOA & TEA Showers continued\nin the zone.")
     with tarfile.open("reuters.tar.gz", "w:gz") as archive:
         for name in ("reut2-000.sgm", "lewis.dtd"):
@@ -711,6 +716,7 @@ def test_the_stories_of_reuters():
     contents = read(Path("counts"))
     assert contents.vocabulary == ("cocoa", "continued", "showers", "tea", "zone")
     assert contents.splits["train"].shape[0] == contents.splits["test"].shape[0] == 1
+    assert contents.labels == {"train": ("cocoa",), "test": ("no topic",)}
 
 
 def test_a_split_is_a_function_of_the_seed():
@@ -860,6 +866,10 @@ def test_the_raw_newsgroups():
         "train": (11_314, 2000), "test": (7532, 2000)
     }  # fmt: skip
     assert {"god", "windows", "hockey"} <= set(contents.vocabulary)
+    assert len(set(contents.labels["train"])) == 20
+    hockey = np.array(contents.labels["test"]) == "rec.sport.hockey"
+    column = dense(contents.splits["test"])[:, contents.vocabulary.index("hockey")]
+    assert column[hockey].mean() > 20 * column[~hockey].mean()
     assert not {"the", "and"} & set(contents.vocabulary)
 
 

@@ -31,19 +31,23 @@ def lewis_tokens(paths: Iterable[Path]) -> Iterator[list[str]]:
 
 
 STORY = re.compile(r"<REUTERS(?P<attributes>[^>]*)>(?P<body>.*?)</REUTERS>", re.DOTALL)
+TOPIC = re.compile(r"<TOPICS><D>(.*?)</D>")
 PARTS = re.compile(r"<(TITLE|BODY)>(.*?)</\1>", re.DOTALL)
 
 
-def reuters_stories(content: str) -> Iterator[tuple[str, str]]:
-    """The stories of a file reut2-*.sgm of Reuters-21578: `(split, text)` by the ModApte split, title and body.
+def reuters_stories(content: str) -> Iterator[tuple[str, str, str]]:
+    """The stories of a file reut2-*.sgm of Reuters-21578: `(split, topic, text)` by the ModApte split.
 
-    Stories that ModApte leaves out (not used, or without a look at their topics) are left out here.
+    The topic is the first of a story's, or "no topic"; the text is title and body. Stories that ModApte leaves out
+    (not used, or without a look at their topics) are left out here.
     """
     for story in STORY.finditer(content):
         attributes = dict(re.findall(r'(\w+)="([^"]*)"', story["attributes"]))
         split = {"TRAIN": "train", "TEST": "test"}.get(attributes.get("LEWISSPLIT", ""))
         if split and attributes.get("TOPICS") == "YES":
-            yield split, html.unescape(" ".join(part[2] for part in PARTS.finditer(story["body"])))
+            found = TOPIC.search(story["body"])
+            topic = found[1] if found else "no topic"
+            yield split, topic, html.unescape(" ".join(part[2] for part in PARTS.finditer(story["body"])))
 
 
 def without_header(post: str) -> str:

@@ -4,6 +4,7 @@ values.npy, columns.npy   the entries, row after row
 offsets.npy               where each row begins, and the end of the last
 vocabulary.txt            the words, one per line, one per column
 test.npy                  the rows of the test set, where there is one
+labels.txt                the class of every row, one per line, where these are known
 """
 
 import contextlib
@@ -42,7 +43,9 @@ class MatrixWriter:
         self.files["values"].write(values.astype(np.uint16).tobytes())
         self.offsets.append(self.offsets[-1] + len(columns))
 
-    def finish(self, vocabulary: tuple[str, ...], test: np.ndarray | None = None) -> None:
+    def finish(
+        self, vocabulary: tuple[str, ...], test: np.ndarray | None = None, labels: tuple[str, ...] | None = None
+    ) -> None:
         for name, dtype in (("values", np.uint16), ("columns", self.columns_type)):
             self.files[name].close()
             raw = self.folder / f"{name}.raw"
@@ -57,8 +60,9 @@ class MatrixWriter:
         )
         if test is not None:
             np.save(self.folder / "test.npy", test)
-        text = "".join(f"{word}\n" for word in vocabulary)
-        (self.folder / "vocabulary.txt").write_text(text, encoding="utf-8")
+        for name, lines in (("vocabulary", vocabulary), ("labels", labels)):
+            if lines is not None:
+                (self.folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -81,7 +85,13 @@ def matrix_writer(path: Path, width: int) -> Iterator[MatrixWriter]:
         raise
 
 
-def save_matrix(folder: str | os.PathLike[str], matrix: Any, vocabulary: Iterable[str], test: Any = None) -> None:
+def save_matrix(
+    folder: str | os.PathLike[str],
+    matrix: Any,
+    vocabulary: Iterable[str],
+    test: Any = None,
+    labels: Iterable[str] | None = None,
+) -> None:
     """Write word counts to a folder that `nvil train --data FOLDER` maps into memory.
 
     **Arguments:**
@@ -90,12 +100,18 @@ def save_matrix(folder: str | os.PathLike[str], matrix: Any, vocabulary: Iterabl
     - `matrix`: a SciPy sparse matrix or anything else that holds one case per row.
     - `vocabulary`: a word for every column.
     - `test`: the numbers of the rows that are the test set; without them a tenth is held out when it is loaded.
+    - `labels`: the class of every row, for the page of a run; no model sees it.
     """
     path, words = Path(folder), tuple(vocabulary)
     rows = as_rows(matrix)
     if len(words) != rows.shape[1] or any("\n" in word for word in words):
         raise UsageError(
             f"The vocabulary must have one word, without line breaks, per column ({rows.shape[1]}), got {len(words)}."
+        )
+    classes = None if labels is None else tuple(labels)
+    if classes is not None and (len(classes) != rows.shape[0] or any("\n" in label for label in classes)):
+        raise UsageError(
+            f"There must be one label, without line breaks, per row ({rows.shape[0]}), got {len(classes)}."
         )
     if test is not None and (len(test) == 0 or min(test) < 0 or max(test) >= rows.shape[0]):
         raise UsageError(f"The test rows must be among the {rows.shape[0]} rows.")
@@ -104,7 +120,7 @@ def save_matrix(folder: str | os.PathLike[str], matrix: Any, vocabulary: Iterabl
     with matrix_writer(path, len(words)) as writer:
         for row in iterate_rows(rows):
             writer.add(*row)
-        writer.finish(words, None if test is None else np.asarray(test))
+        writer.finish(words, None if test is None else np.asarray(test), classes)
 
 
 def iterate_rows(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -476,8 +476,10 @@ def _read_matrix_folder(path: Path, *_: Any) -> Contents:
     if len(columns) and not (columns.min() >= 0 and columns.max() < len(words)):
         raise ValueError("it has a column that is not in its vocabulary")
     rows = stored_rows(values, columns, offsets, len(words))
+    classes = path / "labels.txt"
+    labels = tuple(classes.read_text(encoding="utf-8").split("\n")[:-1] if classes.exists() else [])
     if not (path / "test.npy").exists():
-        return Contents({"all": rows}, words)
+        return Contents({"all": rows}, words, labels={"all": labels})
     test = np.load(path / "test.npy", allow_pickle=False)
     if (
         test.ndim != 1
@@ -486,7 +488,13 @@ def _read_matrix_folder(path: Path, *_: Any) -> Contents:
     ):
         raise ValueError("its test rows are not among its rows")
     train = np.setdiff1d(np.arange(rows.shape[0]), test)
-    return Contents({"train": rows.select(train), "test": rows.select(test)}, words)
+    places = {"train": train, "test": test}
+    known = len(labels) == rows.shape[0]
+    return Contents(
+        {name: rows.select(own) for name, own in places.items()},
+        words,
+        labels={name: tuple(labels[i] for i in own.tolist()) for name, own in places.items()} if known else {},
+    )
 
 
 def _read_lines(path: Path, choices: Choices, _: Any, vocabulary: tuple[str, ...] | None) -> Contents:

@@ -147,34 +147,47 @@ def _omniglot(path: Path) -> Contents:
 
 
 def prepare_newsgroups(folder: Path, archive: Path) -> None:
-    """2000 words of the posts without their headers, English stop words left out."""
+    """2000 words of the posts without their headers, English stop words left out; the class is the group."""
 
-    def posts(split: str) -> Iterator[str]:
+    def posts(split: str) -> Iterator[tuple[str, str]]:
         for name, content in members(archive):
             if name.startswith(f"20news-bydate-{split}/"):
-                yield without_header(content.decode("latin-1"))
+                yield name.split("/")[1], without_header(content.decode("latin-1"))
 
-    _save_counted(folder, {split: lambda split=split: posts(split) for split in ("train", "test")}, words=2000)
+    _save_counted(folder, posts, words=2000)
 
 
 def prepare_reuters(folder: Path, archive: Path) -> None:
-    """The ModApte split, 10,000 words of titles and bodies, English stop words left out."""
+    """The ModApte split, 10,000 words of titles and bodies, no English stop words; the class is the first topic."""
 
-    def stories(split: str) -> Iterator[str]:
+    def stories(split: str) -> Iterator[tuple[str, str]]:
         for name, content in members(archive):
             if name.endswith(".sgm"):
-                yield from (story for which, story in reuters_stories(content.decode("latin-1")) if which == split)
+                for which, topic, story in reuters_stories(content.decode("latin-1")):
+                    if which == split:
+                        yield topic, story
 
-    _save_counted(folder, {split: lambda split=split: stories(split) for split in ("train", "test")}, words=10_000)
+    _save_counted(folder, stories, words=10_000)
 
 
-def _save_counted(folder: Path, splits: dict[str, Any], words: int) -> None:
+def _save_counted(folder: Path, documents: Callable[[str], Iterator[tuple[str, str]]], words: int) -> None:
+    """Count and save the `(class, text)` of each split."""
     import scipy.sparse
 
+    classes: dict[str, list[str]] = {"train": [], "test": []}
+
+    def texts(split: str) -> Iterator[str]:
+        for label, document in documents(split):
+            classes[split].append(label)
+            yield document
+
+    splits = {split: lambda split=split: texts(split) for split in classes}
     counted = text.count(splits, words=words, stop_words="english", max_df=1.0, by="tokens")
     train, test = counted.splits["train"], counted.splits["test"]
     rows = np.arange(train.shape[0], train.shape[0] + test.shape[0])
-    save_matrix(folder, scipy.sparse.vstack([train, test]), counted.vocabulary, rows)
+    save_matrix(
+        folder, scipy.sparse.vstack([train, test]), counted.vocabulary, rows, classes["train"] + classes["test"]
+    )
 
 
 def prepare_rcv1(folder: Path, *files: Path) -> None:
