@@ -166,15 +166,20 @@ def test_the_kl_of_gaussian_units_is_the_layers_term():
     np.testing.assert_allclose(jnp.sum(units), STEP * jnp.sum(jnp.exp(log_q) * (log_q - log_p)), rtol=1e-9)
 
 
-@pytest.mark.parametrize("given", [0, 1])
-def test_gaussian_visibles_are_in_the_units_of_the_data(given):
+@pytest.mark.parametrize(("build", "given"), [(nvil.sbn, 0), (nvil.sbn, 1), (nvil.darn, 0)])
+def test_gaussian_visibles_are_in_the_units_of_the_data(build, given):
     """A pair for data that is stretched and moved has the same log Q, and log P less the logarithm of the stretch.
 
     So is a context, whose stretch has no part in the density of the rest.
     """
     mean, stretch = np.array([30.0, -2.0]), np.array([100.0, 0.1])
-    plain = nvil.sbn(2, (2,), visibles="gaussian", given=given, mean=np.zeros(2))
-    moved = nvil.sbn(2, (2,), visibles="gaussian", given=given, mean=mean, deviation=stretch)
+    plain = build(2, (2,), visibles="gaussian", given=given, mean=np.zeros(2))
+    moved = build(2, (2,), visibles="gaussian", given=given, mean=mean, deviation=stretch)
+    if build is nvil.darn:  # the second number depends on the first, each in its own units
+        within = jnp.array([[0.0, 0.7], [0.0, 0.0]])
+        plain, moved = (
+            eqx.tree_at(lambda pair: pair.model.layers[0].standard.within, each, within) for each in (plain, moved)
+        )
     x, latents = np.random.default_rng(0).normal(size=(3, 2)), plain.model.support()
 
     @eqx.filter_jit
@@ -189,6 +194,12 @@ def test_gaussian_visibles_are_in_the_units_of_the_data(given):
     np.testing.assert_allclose(moved_drawn, mean + stretch * drawn, rtol=1e-10)
     means, moved_means = (pair.model.mean(h, y) for pair, y in at)
     np.testing.assert_allclose(moved_means, mean + stretch * means, rtol=1e-10)
+    if build is nvil.darn:
+        later = moved.model.layers[0].conditional_mean(moved_drawn, h[0])[:, 1] - mean[1]
+        own = plain.model.layers[0].standard.mean_and_log_deviation(h[0])[0][:, 1]
+        np.testing.assert_allclose(
+            later, stretch[1] * (own + 0.7 * (moved_drawn[:, 0] - mean[0]) / stretch[0]), rtol=1e-10
+        )
 
 
 def test_a_column_may_vary_among_the_cases_held_out_alone(tmp_path):
@@ -203,7 +214,7 @@ def test_a_column_may_vary_among_the_cases_held_out_alone(tmp_path):
 
 def test_what_gaussian_latents_cannot_do_is_refused():
     for mistake, sentence in (
-        (lambda: nvil.darn(3, (2,), visibles="gaussian"), "Gaussian visibles are factorial"),
+        (lambda: nvil.sbn(3, (2,), visibles="gaussian", lengths=(5,)), "are not those of documents"),
         (lambda: nvil.sbn(3, (2,), visibles="gaussian", deviation=np.zeros(3)), "`deviation` must hold positive numb"),
         (lambda: nvil.sbn(3, (2,), visibles="gaussian", deviation=np.ones(2)), "The deviation has shape"),
         (

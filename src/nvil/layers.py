@@ -407,17 +407,40 @@ class AutoregressiveGaussian(Gaussian):
         return _to_later_units(self.within)
 
 
-class Standardised(eqx.Module):
-    """Moments in the data's own units, of a map to those of data with mean 0 and deviation 1."""
+class Standardised(Layer):
+    """Real numbers in the data's own units: `standard` is the layer of those less `center`, in units of `deviation`.
 
-    moments: LogitsMap
+    log P(v | context) = log P'((v - center) / deviation | context) - sum_j log deviation_j
+    """
+
+    standard: Gaussian
     center: Constant
     deviation: Constant
+    units: int = eqx.field(static=True)
 
-    def __call__(self, context: Context) -> Float[Array, "*batch outputs"]:
-        center, deviation = jax.lax.stop_gradient((self.center.value, self.deviation.value))
-        mean, log_deviation = jnp.split(self.moments(context), 2, axis=-1)
-        return jnp.concatenate([center + deviation * mean, jnp.log(deviation) + log_deviation], axis=-1)
+    def sample(self, key: Key[Array, ""], context: Context) -> Float[Array, "*batch units"]:
+        return self._in_own_units(self.standard.sample(key, context))
+
+    def log_prob(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch"]:
+        _, deviation = self._units()
+        return self.standard.log_prob(self._standardised(value), context) - jnp.sum(jnp.log(deviation))
+
+    def mean(self, context: Context) -> Float[Array, "*batch units"]:
+        return self._in_own_units(self.standard.mean(context))
+
+    def conditional_mean(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch units"]:
+        return self._in_own_units(self.standard.conditional_mean(self._standardised(value), context))
+
+    def _units(self) -> tuple[Float[Array, " units"], Float[Array, " units"]]:
+        return jax.lax.stop_gradient((self.center.value, self.deviation.value))
+
+    def _standardised(self, value: Float[Array, "*batch units"]) -> Float[Array, "*batch units"]:
+        center, deviation = self._units()
+        return (value - center) / deviation
+
+    def _in_own_units(self, value: Float[Array, "*batch units"]) -> Float[Array, "*batch units"]:
+        center, deviation = self._units()
+        return center + deviation * value
 
 
 def _to_later_units(within: Float[Array, "units units"]) -> Float[Array, "units units"]:

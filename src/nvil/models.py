@@ -156,8 +156,8 @@ def chain(pair: Pair) -> str:
     for name, layer in zip(names, pair.model.layers, strict=True):
         each = getattr(layer, "categories", 1)
         parts.append(f"{name} {layer.units // each}{f'x{each}' if each > 1 else ''}")
-        maps = getattr(layer, "logits", getattr(layer, "moments", None))
-        maps = maps.moments if isinstance(maps, Standardised) else maps
+        own = layer.standard if isinstance(layer, Standardised) else layer
+        maps = getattr(own, "logits", getattr(own, "moments", None))
         if isinstance(maps, Nonlinear) and layer is not pair.model.layers[-1]:
             parts += [f"{maps.activation} {each.bias.size}" for each in reversed(maps.between)]
     given = getattr(pair.model, "given", 0)
@@ -179,7 +179,7 @@ def lengths_of(model: Any) -> tuple[int, ...] | None:
 
 def has_numbers(model: Any) -> bool:
     """Whether the visibles are real numbers."""
-    return isinstance(_visible(model), Gaussian)
+    return isinstance(_visible(model), Gaussian | Standardised)
 
 
 def _visible(model: Any) -> Any:
@@ -221,8 +221,8 @@ def _pair(
     center = _per_column("mean", mean, columns, 0.0)
     gaussian = choose("kind of visibles", visibles, VISIBLES) == "gaussian"
     _check_visible_categories(visibles, visible_categories, visible, documents=lengths is not None)
-    if gaussian and (lengths is not None or visible_within == "autoregressive"):
-        raise UsageError('Gaussian visibles are factorial, and not those of documents: take `model="sbn"` or fdarn.')
+    if gaussian and lengths is not None:
+        raise UsageError("Gaussian visibles are not those of documents: leave out `visibles` or `lengths`.")
     scale = _per_column("deviation", deviation, columns, 1.0)
     if deviation is not None and not np.all(np.asarray(deviation) > 0):
         raise UsageError("`deviation` must hold positive numbers.")
@@ -250,8 +250,10 @@ def _pair(
     outputs = (2 if gaussian else 1) * visible
     to_data = logits(down_keys[0], sizes[1] + given, outputs, start, down_between)
     if gaussian:
-        moments = Standardised(to_data, Constant(center[given:]), Constant(scale[given:]))
-        data = Gaussian(moments=moments, units=visible)
+        own = _gaussian(visible_within, to_data, visible)
+        data = Standardised(
+            standard=own, center=Constant(center[given:]), deviation=Constant(scale[given:]), units=visible
+        )
     elif lengths is not None:
         data = Multinomial(logits=to_data, units=visible, lengths=_lengths(lengths))
     elif visible_categories is not None:
