@@ -210,6 +210,13 @@ MUTANTS = (
         named("gaussian", "autoregressive_gaussian_latents_have_unbiased_gradients"),
     ),
     Mutant(
+        "a Gaussian deviation has no bound",
+        "layers.py",
+        "return mean, self.LARGEST * jnp.tanh(free / self.LARGEST)",
+        "return mean, free",
+        named("gaussian", "an_outlying_case_overflows_nothing"),
+    ),
+    Mutant(
         "the noise of a Gaussian layer is not fixed",
         "layers.py",
         "noise = jax.lax.stop_gradient((value - mean) * jnp.exp(-log_deviation))",

@@ -202,6 +202,25 @@ def test_gaussian_visibles_are_in_the_units_of_the_data(build, given):
         )
 
 
+def test_an_outlying_case_overflows_nothing():
+    """Deviations start at 1 whatever the context, and no weight makes one leave e^-5 to e^5."""
+    pair = nvil.sbn(3, (2,), visibles="gaussian", latents="gaussian", mean=np.zeros(3))
+    x = jnp.asarray([[1e3, -1e3, 5.0]])
+    for layer, context in ((pair.model.layers[0].standard, jnp.asarray([[50.0, -9.0]])), (pair.inference.layers[0], x)):
+        np.testing.assert_array_equal(layer.mean_and_log_deviation(context)[1], 0.0)
+    deviations = lambda pair: (pair.model.layers[0].deviation, pair.inference.deviation)  # noqa: E731
+    odd = eqx.tree_at(deviations, randomised(pair, 0), deviations(pair))
+    h = odd.inference.sample(jax.random.key(0), x)
+    _, log_deviation = odd.inference.layers[0].mean_and_log_deviation(x)
+    np.testing.assert_allclose(np.abs(log_deviation), 5.0, rtol=1e-6)
+
+    def bound(pair):
+        latents = pair.inference.reparameterised(x, h)
+        return jnp.sum(pair.model.log_prob(x, latents)) - jnp.sum(pair.inference.log_prob(latents, x))
+
+    assert all(np.all(np.isfinite(each)) for each in jax.tree.leaves((bound(odd), eqx.filter_grad(bound)(odd))))
+
+
 def test_a_column_may_vary_among_the_cases_held_out_alone(tmp_path):
     cases = np.random.default_rng(0).normal(size=(30, 3))
     _, held_out = as_rows(np.arange(27)[:, None]).hold_out(5, seed=0)

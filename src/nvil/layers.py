@@ -330,8 +330,14 @@ class AutoregressiveCategorical(Categorical):
 class Gaussian(Layer):
     """Independent Gaussian units, which can be reparameterised (Section 3.1): v = m + s e, e ~ N(0, 1).
 
-    log P(v | context) = sum_j -1/2 ((v_j - m_j) / s_j)^2 - log s_j - 1/2 log 2 pi,   (m, log s) = moments(context)
+    log P(v | context) = sum_j -1/2 ((v_j - m_j) / s_j)^2 - log s_j - 1/2 log 2 pi,   (m, a) = moments(context)
+
+    The deviation is log s = 5 tanh(a / 5), which is a where that is small, and keeps s between 1/148 and 148: without a
+    bound, an outlying context could make it overflow.
     """
+
+    LARGEST: ClassVar[float] = 5.0
+    """The bound of a log-deviation."""
 
     moments: LogitsMap
     units: int = eqx.field(static=True)
@@ -351,8 +357,8 @@ class Gaussian(Layer):
     def mean_and_log_deviation(
         self, context: Context
     ) -> tuple[Float[Array, "*batch units"], Float[Array, "*batch units"]]:
-        moments = self.moments(context)
-        return moments[..., : self.units], moments[..., self.units :]
+        mean, free = jnp.split(self.moments(context), 2, axis=-1)
+        return mean, self.LARGEST * jnp.tanh(free / self.LARGEST)
 
     def conditional_moments(
         self, value: Float[Array, "*batch units"], context: Context

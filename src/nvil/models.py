@@ -235,7 +235,7 @@ def _pair(
     def layers(keys: Any, within: str, inputs: Sequence[int], between: Sequence[int]) -> tuple[Layer, ...]:
         found = []
         for key, below, size, kind, bias in zip(keys, inputs, hidden, kinds, biases, strict=True):
-            if kind == "gaussian":  # a mean and a log-deviation for each: they start near N(0, 1)
+            if kind == "gaussian":  # a mean and a log-deviation for each
                 layer = _gaussian(within, logits(key, below, 2 * size, 0.0, between), size)
             elif kind == "categorical":
                 layer = _categorical(within, logits(key, below, size, 0.0, between), size, categories)
@@ -295,6 +295,9 @@ def _categorical(within: str, logits: Affine | Nonlinear, units: int, categories
 
 
 def _gaussian(within: str, moments: Affine | Nonlinear, units: int) -> Gaussian:
+    # Deviations start at 1, whatever the context.
+    where = (lambda map: map.weights) if isinstance(moments, Affine) else (lambda map: map.last.weights)
+    moments = eqx.tree_at(where, moments, where(moments).at[:, units:].set(0.0))
     if within == "factorial":
         return Gaussian(moments=moments, units=units)
     return AutoregressiveGaussian(moments=moments, units=units, within=jnp.zeros((units, units)))
