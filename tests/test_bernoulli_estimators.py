@@ -9,6 +9,7 @@ import pytest
 import nvil
 from helpers import assert_trees_close, random_cases, randomised, scaled, started
 from nvil import estimators, exact
+from nvil.estimators.rebar import noise_given
 from nvil.rows import as_rows
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -142,6 +143,17 @@ def test_rebar_is_unbiased(hidden, eta, temperature):
     pair, x = mild_pair(*hidden), random_cases(1)[:, :2]
     result = rebar_moments(pair, x, eta, temperature).mean
     assert_trees_close((result.model, result.inference), exact_gradient(pair, x), tolerance=1e-6)
+
+
+def test_rebars_noise_given_the_latents_is_exact_for_units_that_are_nearly_certain():
+    """In single precision, where 1 - p would round to 1; v' in double precision is that of the docstring."""
+    a, v = np.meshgrid([-12.0, -1.0, 0.5, 12.0], [1e-3, 0.4, 0.999])
+    p = 1 / (1 + np.exp(-a))
+    for h, own in ((0.0, v * (1 - p)), (1.0, v * p + 1 - p)):
+        found = noise_given(*(jnp.asarray(each, jnp.float32) for each in (a, np.full_like(a, h), v)))
+        np.testing.assert_allclose(found, a + np.log(own) - np.log1p(-own), rtol=1e-4)
+    saturated = noise_given(jnp.float32([-40.0, 40.0]), jnp.float32([1.0, 0.0]), jnp.float32([0.5, 0.5]))
+    np.testing.assert_allclose(saturated, [np.log(2), -np.log(2)], rtol=1e-6)
 
 
 def test_rebars_control_variate_removes_variance_and_learns_to():

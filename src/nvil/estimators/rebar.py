@@ -136,8 +136,7 @@ def directions(pair: Pair, x: Any, h: Latents, noise: Any, psi: Any) -> tuple[An
             return logits + logit(u[i])
 
         def given(logits: Array, i: int = i) -> Array:
-            p = jax.nn.sigmoid(logits)
-            return logits + logit(jnp.where(h[i] > 0, v[i] * p + 1 - p, v[i] * (1 - p)))
+            return noise_given(logits, h[i], v[i])
 
         _, slope = _value_and_slope(lambda logits: control(free(logits)), logits)
         value, conditional_slope = _value_and_slope(lambda logits: control(given(logits)), logits)
@@ -145,6 +144,15 @@ def directions(pair: Pair, x: Any, h: Latents, noise: Any, psi: Any) -> tuple[An
         found.append(signal[..., None] * (h[i] - jax.nn.sigmoid(logits)) + eta * (slope - conditional_slope))
         used.append(signal)
     return tuple(found), (raw, jnp.stack(used, axis=-1))
+
+
+def noise_given(logits: Float[Array, "*_"], h: Float[Array, "*_"], v: Float[Array, "*_"]) -> Float[Array, "*_"]:
+    """z' = a + logit(v'), with the sigmoid written out, so that no difference of near numbers is left.
+
+    z' = softplus(logit(v) + softplus(a)) where h = 1,   -softplus(softplus(-a) - logit(v)) where h = 0
+    """
+    sign = 2 * h - 1
+    return sign * jax.nn.softplus(jax.nn.softplus(sign * logits) + sign * logit(v))
 
 
 def relaxed_signal(
