@@ -39,7 +39,7 @@ MISTAKES = {
     "fit(pair, scipy.sparse.csr_array(counts))": NOT_BITS,
     "fit(pair, scipy.sparse.coo_matrix(counts))": NOT_BITS,
     "fit(pair, bits, validation=counts)": NOT_BITS,
-    "fit(pair, iter(counts))": 'of the stream holds 2; 0 and 1 are needed (for word counts: Stream(cases, "counts"))',
+    "fit(pair, iter(counts))": 'of the stream holds 2; 0 and 1 are needed (for others: Stream(cases, "counts") or ',
     'fit(pair, nvil.Stream(counts, "counts"))': "The stream is of counts, and the model explains only 0 and 1.",
     'fit(documents, nvil.Stream(counts / 2, "numbers"))': "The stream is of numbers, and the model explains only whole",
     'nvil.Stream(counts, "words")': "Unknown kind of stream 'words'",

@@ -179,6 +179,11 @@ def test_impossible_sizes_are_refused(visible, hidden, message):
         nvil.sbn(visible, hidden)
 
 
+def test_a_misspelt_argument_is_named():
+    with pytest.raises(nvil.UsageError, match="Unknown keyword argument 'latent'; did you mean 'latents'"):
+        nvil.fdarn(3, (2,), latent="gaussian")
+
+
 def test_a_mean_of_the_wrong_size_is_refused():
     with pytest.raises(nvil.UsageError, match="3 visible"):
         nvil.sbn(3, (2,), mean=np.zeros(4))

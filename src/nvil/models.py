@@ -205,7 +205,10 @@ def _pair(
     deviation: Mean | None = None,
     latent_bias: Biases = LATENT_BIAS,
     seed: int = 0,
+    **unknown: Any,
 ) -> Pair:
+    for name in unknown:
+        choose("keyword argument", name, Choices.__annotations__)
     columns, *hidden = _sizes(visible, hidden)
     visible = columns - _given(given, columns)
     biases = _per_layer(latent_bias, len(hidden))

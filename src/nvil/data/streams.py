@@ -144,7 +144,7 @@ class Stream:
                 raise UsageError(
                     f"Case {self._number} of the stream has {len(row)} values, not {self._width} as before."
                 )
-            hint = ' (for word counts: Stream(cases, "counts"))' if self.kind == "binary" else ""
+            hint = ' (for others: Stream(cases, "counts") or Stream(cases, "numbers"))' if self.kind == "binary" else ""
             _refuse_outside(DOMAINS[self.kind], row, self._number, hint)
             _refuse_outside(self._domain, row, self._number)
             yield row.astype(self.dtype)
