@@ -1035,3 +1035,4 @@ def test_help_teaches(command, taught, capsys):
     assert taught in shown
     assert "{None}" not in shown
     assert "(default: None)" not in shown
+    assert "(default: )" not in shown

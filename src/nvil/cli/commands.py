@@ -947,7 +947,13 @@ def search(
             print(f"{hit.distance:5}  {printable(hit.name)}")
 
 
-def report(runs: Positional[tuple[Path, ...]], out: Path | None = None, open: bool = False) -> None:
+def report(
+    runs: Annotated[
+        Positional[tuple[Path, ...]], tyro.conf.arg(metavar="PATH [PATH ...]", help_behavior_hint="(required)")
+    ],
+    out: Path | None = None,
+    open: bool = False,
+) -> None:
     """Write a page on a run, or on several compared, that needs nothing but a browser.
 
     Of one run: the bound, samples, what the latents mean, diagnostics, and how to make it again. Of several: their
