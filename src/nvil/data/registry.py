@@ -20,7 +20,7 @@ from nvil.data.readers import READ_ERRORS, Contents, idx_labels, members, one_li
 from nvil.errors import UsageError
 from nvil.rows import as_rows, plain
 
-PREPARED = "prepared-1"
+PREPARED = "prepared-2"
 """The folder of prepared word counts; its number grows when the preparation changes."""
 
 
