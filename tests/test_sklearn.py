@@ -1,10 +1,15 @@
 """The estimators of `nvil.sklearn` have scikit-learn's manners, and what they give is what the library gives."""
 
+import io
+import itertools
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from rich.console import Console
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.feature_extraction.text import CountVectorizer
@@ -16,6 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import nvil
 from nvil import likelihood
 from nvil.rows import DenseRows
+from nvil.runs import progress
 from nvil.sklearn import DocumentModel, SigmoidBeliefNetwork, minibatches
 
 # One architecture and one width wherever it will do: programs are compiled once.
@@ -179,6 +185,38 @@ def test_samples_are_of_the_kind_of_the_data(network, documents):
     assert scipy.sparse.issparse(drawn)
     assert set(drawn.sum(axis=1).ravel().tolist()[0]) <= set(documents._lengths)
     assert (drawn != documents.sample(50, random_state=2)).nnz
+
+
+@pytest.mark.parametrize("model", ["fdarn", "darn"])
+def test_autoregressive_models_go_by_name(model, tmp_path):
+    """Found by a grid search, kept and loaded: a distribution over all 8 cases, and the library's codes and means."""
+    every = np.array(list(itertools.product((0, 1), repeat=WIDTH)))
+    search = GridSearchCV(SigmoidBeliefNetwork(estimate="exact", **SMALL), {"model": [model]}, cv=2)
+    kept = search.fit(pd.DataFrame(BITS, columns=["a", "b", "c"])).best_estimator_.save(tmp_path / "kept")
+    network = SigmoidBeliefNetwork.load(kept).set_output(transform="pandas")
+    every = pd.DataFrame(every, columns=["a", "b", "c"])
+    first, *_, top = network.pair_.model.layers
+    assert isinstance(top, nvil.layers.AutoregressiveBernoulli)
+    assert isinstance(first, nvil.layers.AutoregressiveBernoulli) == (model == "darn")
+    assert np.exp(network.score_samples(every)).sum() == pytest.approx(1, abs=1e-5)
+    codes = network.transform(every)
+    np.testing.assert_allclose(codes, nvil.encode(network.pair_, every.to_numpy(), samples=1)[0], rtol=1e-6)
+    np.testing.assert_allclose(network.inverse_transform(codes), first.mean(jnp.asarray(codes)), rtol=1e-6)
+    assert set(np.unique(network.sample(50))) == {0, 1}
+
+
+def test_verbose_is_a_line_for_every_report_and_a_bar_on_a_terminal(capsys, monkeypatch):
+    SigmoidBeliefNetwork(report_every=10, **SMALL).fit(BITS)
+    assert capsys.readouterr() == ("", "")
+    SigmoidBeliefNetwork(report_every=10, verbose=1, **SMALL).fit(BITS)
+    out, lines = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"(update [12]0  bound -\d+\.\d\d  \d+ updates/s\n){2}", lines)
+    shown = io.StringIO()
+    monkeypatch.setattr(progress, "stderr", Console(file=shown, force_terminal=True, width=120))
+    SigmoidBeliefNetwork(verbose=1, **SMALL).fit(BITS)
+    assert re.search(r"100%.*bound -\d+\.\d\d", shown.getvalue())
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("kind", ["network", "documents"])

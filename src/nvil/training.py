@@ -87,11 +87,10 @@ class Report:
         return self.checkpoint.best
 
     def __str__(self) -> str:
-        validation = "" if self.validation_bound is None else f"  validation {self.validation_bound:.2f}"
-        return (
-            f"update {self.updates}  bound {self.bound:.2f}{validation}"
-            f"  best {self.best.bound:.2f}  {self.updates_per_second:.0f} updates/s"
-        )
+        validation = ""
+        if self.validation_bound is not None:
+            validation = f"  validation {self.validation_bound:.2f}  best {self.best.bound:.2f}"
+        return f"update {self.updates}  bound {self.bound:.2f}{validation}  {self.updates_per_second:.0f} updates/s"
 
 
 class Chunk(NamedTuple):

@@ -210,7 +210,8 @@ class BeliefNetworkEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     def inverse_transform(self, X: Any) -> Float[np.ndarray, "cases visible"]:  # noqa: N803
         """What codes stand for: the probability that each variable is on; of documents, of each word.
 
-        Codes go down the layers as means, so that it is exact for bits of the first layer.
+        Codes go down the layers as means, so that it is exact for bits of the first layer; of autoregressive layers
+        the mean is an average over samples, always the same.
         """
         check_is_fitted(self)
         codes: Any = check_array(X, dtype="float32")
