@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import nvil
@@ -342,6 +343,11 @@ def test_figures_draw_on_given_axes(trained):
     np.testing.assert_array_equal(minibatches.get_xydata(), [[each["updates"], each["bound"]] for each in reports])
     np.testing.assert_array_equal(validation.get_ydata(), [each["validation_bound"] for each in reports])
     assert best.get_ydata() == [max(each["validation_bound"] for each in reports)]
+    for name in (None, "validation_bound"):  # the band has the colour of its line
+        axes = Figure().subplots()
+        figures.curve([trained], axes, name)
+        (line,) = (each for each in axes.lines if each.get_label() == " validation")
+        assert to_hex(axes.collections[0].get_facecolor()[0]) == line.get_color()
     summary = Summary(trained)
     for draw in (figures.units, figures.signal_deviation, figures.signal_mean, figures.gradient_norms):
         axes = Figure().subplots()

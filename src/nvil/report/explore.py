@@ -78,7 +78,7 @@ def neighbours(summary: Summary) -> Part | None:
     if documents:
         header = ["Words of a test document", "The nearest training document", "The second nearest"]
         rows = [_near_documents(summary, i) for i in range(min(SHOWN_DOCUMENTS, len(found.cases)))]
-        return Part(table(header[: len(rows[0])], rows), caption, wide=True)
+        return Part(table(header[: len(rows[0])], rows, words=range(len(rows[0]))), caption, wide=True)
     shown = figures.neighbour_pictures(summary)
     assert shown is not None
     assert image is not None

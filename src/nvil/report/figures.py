@@ -59,7 +59,8 @@ def curve(runs: Sequence[Run | Summary], axes: Axes, name: str | None = None) ->
         lines = [(each.updates, each.series(name), end) for each, end in zip(summary, ends, strict=True)]
         label = f"{'validation bound' if name == 'validation_bound' else 'bound of minibatches'} (nats per case)"
     if len(summary) == 1 and name != "bound":
-        _error_band(axes, summary[0])  # first, as the names of the lines stand where the limits put them
+        # First, as the names of the lines stand where the limits put them.
+        _error_band(axes, summary[0], COLOURS[[end for _, _, end in lines].index("validation")])
     _lines(axes, lines, markers=len(summary) > 1)
     for each in summary if validated and name != "bound" else ():
         assert each.best is not None
@@ -88,12 +89,12 @@ def estimator_curves(found: Sequence[Mapping[str, Any]], axes: Axes, over: str) 
     axes.set_xlabel("updates" if over == "updates" else "seconds of training")
 
 
-def _error_band(axes: Axes, summary: Summary) -> None:
+def _error_band(axes: Axes, summary: Summary, colour: str) -> None:
     """The validation bound give or take its standard error, which is about the cases, not about the updates."""
     bounds, errors = summary.series("validation_bound"), summary.series("validation_se")
     known = np.isfinite(bounds) & np.isfinite(errors)
     low, high = (bounds - errors)[known], (bounds + errors)[known]
-    axes.fill_between(summary.updates[known], low, high, color=COLOURS[1], alpha=0.15, linewidth=0)
+    axes.fill_between(summary.updates[known], low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def units(run: Run | Summary, axes: Axes) -> None:

@@ -44,6 +44,7 @@ ESTIMATOR_NAMES = {
 }
 STEP_NAMES = {
     "InputDependentBaseline": "input-dependent baseline",
+    "LeaveOneOut": "leave-one-out baseline",
     "RunningMean": "running mean",
     "VarianceNormalisation": "variance normalisation",
 }
@@ -453,7 +454,7 @@ def _latents(summary: Summary) -> Part | None:
             "roots, so that rare words count too)."
         )
         header = ["Unit", "Nats", "Words it makes more likely", "Less likely"]
-        return Part(table(header, rows, numbers=(0, 1)), caption, wide=True)
+        return Part(table(header, rows, numbers=(0, 1), words=(2, 3)), caption, wide=True)
     if summary.run.facts.image is not None:
         shown = figures.weight_pictures(summary)
         assert shown is not None
@@ -493,7 +494,7 @@ def _topics(topics: Topics, order: str) -> Part:
         f"that rare words count too).{measured} Of the words of all units, {topics.diversity:.0%} are different."
     )
     header = ["Unit", "Nats", "On", "NPMI", "Words it makes more likely", "Less likely"]
-    return Part(table(header, rows, numbers=(0, 1, 2, 3)), caption, wide=True)
+    return Part(table(header, rows, numbers=(0, 1, 2, 3), words=(4, 5)), caption, wide=True)
 
 
 def _units(summary: Summary) -> Part | None:
@@ -597,10 +598,11 @@ def _removed(summary: Summary) -> list[Part]:
         rows.append([name, *(f"{value:.1%}".replace("-", MINUS) for value in values)])
     header = ["Layer", *(f"h{i}" for i in range(1, 1 + len(left[0])))]
     caption = (
-        "The share of the learning signal's variance between cases that the input-dependent baseline takes away (mean "
-        "of the last quarter of the reports): the less is left, the less noise in the gradient. The running mean takes "
-        "the signal's mean away, which the figures above show."
+        "The share of the learning signal's variance between cases that a baseline takes away (mean of the last "
+        "quarter of the reports): the less is left, the less noise in the gradient."
     )
+    if "RunningMean" in steps:
+        caption += " The running mean takes the signal's mean away, which the figures above show."
     return [Part(table(header, rows, numbers=range(1, len(header))), caption, title="What the baselines remove")]
 
 

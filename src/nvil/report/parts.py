@@ -73,10 +73,15 @@ def table(
     *,
     numbers: Sequence[int] = (),
     whole: Sequence[int] = (),
+    words: Sequence[int] = (),
     sortable: bool = False,
 ) -> Markup:
-    """A table in a box of its own that scrolls where it is too wide; `whole` columns are never broken into lines."""
-    styles = dict.fromkeys(whole, ' class="whole"') | dict.fromkeys(numbers, ' class="number"')
+    """A table in a box of its own that scrolls where it is too wide.
+
+    `whole` columns are never broken into lines, and columns of `words` not into lines of a word or two.
+    """
+    kinds = {"whole": whole, "words": words, "number": numbers}
+    styles = {column: f' class="{kind}"' for kind, columns in kinds.items() for column in columns}
 
     def line(kind: str, values: Sequence[str]) -> Markup:
         tags = [Markup(f"<{kind}{styles.get(i, '')}>") for i in range(len(values))]
