@@ -54,13 +54,10 @@ def topics_table(run: nvil.Run, pair: nvil.Pair, train: Any, test: Any) -> None:
     usual = document_shares(as_rows(test))
     words = np.stack([raised(usual, np.asarray(topic, float))[:10] for topic in rival.topics])
     coherence = npmi(words, test)
-    print(
-        "| | perplexity per document | per word | NPMI | of the best ten | diversity |\n|---|---:|---:|---:|---:|---:|"
-    )
+    print("| | perplexity per document | per word | NPMI | of the best ten | different words |")
+    print("|---|---:|---:|---:|---:|---:|")
     best = np.sort([topic.coherence for topic in ours])[-10:].mean()
-    print(
-        f"| sigmoid belief network, {units} latents | {found.perplexity:.0f} | {found.corpus_perplexity:.0f} ", end=""
-    )
+    print(f"| SBN, {units} latents | {found.perplexity:.0f} | {found.corpus_perplexity:.0f} ", end="")
     print(f"| {ours.coherence:.3f} | {best:.2f} | {ours.diversity:.0%} |")
     print(f"| LDA, {units} topics | {bound.per_document:.0f} | {bound.per_word:.0f} ", end="")
     print(f"| {coherence.mean():.3f} | {np.sort(coherence)[-10:].mean():.2f} | {diversity(words):.0%} |")
