@@ -107,7 +107,7 @@ def test_a_short_text_counts_as_one_of_the_usual_length(run):
         (["moon", "--like", "x"], "Say what to search for"),
         (["--like", "x"], "There is no case 'x' in the index, whose first one is 'train/faith/3'"),
         (["moon", "--count", "0"], "--count must be at least 1, got 0"),
-        (["moon", "--index", "none.npz"], "There is no index none.npz; make one with: nvil index"),
+        (["moon", "--index", "none.npz"], " --data FILE --out none.npz\n"),
     ],
 )
 def test_a_search_that_cannot_be_is_refused_in_a_sentence(run, words, said, capsys):

@@ -106,7 +106,8 @@ class Index:
     def load(path: Path, run: Run) -> "Index":
         """The index that `save` wrote, if it is of the parameters that the run has now."""
         if not path.exists():
-            raise UsageError(f"There is no index {path}; make one with: nvil index {run.folder} --data FILE")
+            there = "" if path == run.folder / FILE else f" --out {path}"
+            raise UsageError(f"There is no index {path}; make one with: nvil index {run.folder} --data FILE{there}")
         try:
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in ARRAYS}
