@@ -40,6 +40,7 @@ toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
 html_title = f"nvil {release}"
+html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
