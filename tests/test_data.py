@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import importlib.util
 import io
 import os
 import struct
@@ -20,7 +21,7 @@ from sklearn.datasets import dump_svmlight_file, load_digits
 
 import nvil
 from nvil import UsageError
-from nvil.data import Choices, Grey, SparseRows, load, load_cases, readers, save_matrix
+from nvil.data import Choices, Grey, SparseRows, load, load_cases, readers, registry, save_matrix
 from nvil.data.corpora import lewis_tokens, reuters_stories
 from nvil.data.matrices import write_documents
 from nvil.data.readers import READ_ERRORS, read
@@ -958,3 +959,13 @@ def test_omniglot_from_a_file_of_the_published_kind(monkeypatch, tmp_path):
     os.truncate(folder / "chardata.mat", len(content) - 1)
     with pytest.raises(UsageError, match="checksum differs"):
         load("omniglot")
+
+
+def test_the_digits_are_those_of_scikit_learn(monkeypatch):
+    """Read without importing it, which takes a second; where its file is elsewhere, it is asked."""
+    ink, digits = registry._inks()
+    wanted, classes = load_digits(return_X_y=True)
+    np.testing.assert_array_equal(ink, wanted)
+    np.testing.assert_array_equal(digits, classes)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    np.testing.assert_array_equal(registry._inks()[0], wanted)

@@ -4,6 +4,7 @@ The same name gives the same cases in the same splits on every machine.
 """
 
 import dataclasses
+import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -104,13 +105,26 @@ def _shared(file: Remote) -> bool:
 
 
 def _digits() -> Contents:
-    from sklearn.datasets import load_digits
-
-    ink, digits = load_digits(return_X_y=True)
+    ink, digits = _inks()
     train, test = map(plain, as_rows((ink >= 8).astype(np.uint8)).hold_out(297, seed=0))
     note = "a pixel is on where its ink is at least 8 of 16"
     labels = hold_out_labels(tuple(map(str, digits.tolist())), 297)
     return Contents({"train": train, "test": test}, note=note, labels=labels)
+
+
+def _inks() -> tuple[np.ndarray, np.ndarray]:
+    """The pictures of scikit-learn's digits, 0 to 16, and which they are."""
+    # To import scikit-learn takes longer than all else before training, and this is all that a first run needs of it.
+    package = importlib.util.find_spec("sklearn")
+    if package is not None and package.origin is not None:
+        file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+        if file.exists():
+            table = np.loadtxt(file, delimiter=",")
+            return table[:, :-1], table[:, -1].astype(int)
+    from sklearn.datasets import load_digits
+
+    found: Any = load_digits(return_X_y=True)
+    return found
 
 
 def _rows(path: Path) -> Any:
