@@ -34,7 +34,7 @@ OTHERS = {
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
     data = bits(10_000, 784)
-    sgd = optimisers.sgd()
+    sgd = optimisers.sgd(1e-6)  # REBAR diverges at the default rate on this noise
     print(f"| SBN | estimator, batch | update | / NVIL, batch x {SAMPLES}: median (quartiles) |")
     print("|---|---|---|---|")
     for hidden in ((200,), (200, 200)):

@@ -66,10 +66,15 @@ def update(pair, data, batch, optimiser, estimator) -> tuple[Callable[[], object
 
         return jax.lax.fori_loop(0, UPDATES, body, (params, optimiser_state))
 
+    def run() -> None:
+        _, chunk = jax.block_until_ready(train_chunk(learner, state, data, UPDATES, tally))
+        if not chunk.finite:
+            raise RuntimeError("training diverged, and updates that are left out take no time")
+
     params = trained(state.params)
     gradients = jax.tree.map(lambda leaf: jnp.full_like(leaf, 1e-3), params)
     return (
-        lambda: jax.block_until_ready(train_chunk(learner, state, data, UPDATES, tally)),
+        run,
         lambda: jax.block_until_ready(alone(params, state.optimiser, gradients)),
     )
 
