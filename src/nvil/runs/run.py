@@ -83,8 +83,8 @@ class DataFacts:
     """How many columns, the first ones, the others are modelled given; None for a model of all columns."""
     visible_categories: int | None = None
     """How many columns every variable has, where they are one-hot; None for other data."""
-    numbers: bool = False
-    """Whether the values are real numbers."""
+    numbers: bool | None = None
+    """True where the values are real numbers; None for other data."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Run:
             lengths_of(pair.model),
             getattr(pair.model, "given", 0) or None,
             categories_of(pair.model),
-            numbers=has_numbers(pair.model),
+            numbers=has_numbers(pair.model) or None,
         )
         if not _pictured(facts):
             raise UsageError(f"`image` {image} does not have {facts.visible} pixels.")
@@ -221,7 +221,7 @@ class Run:
             dataset.lengths,
             dataset.context or None,
             dataset.categories,
-            numbers=config.values == "numbers",
+            numbers=config.values == "numbers" or None,
         )
         shapes = _shapes(lambda: _built(config, facts))
         _check_memory(shapes)
@@ -598,13 +598,18 @@ def _described(folder: Path, values: Mapping[str, Any]) -> Run:
         raise UsageError("lengths must be at least 1")
     if values.get("made_from") == "python":
         own = Own(**typed_fields(Own, values, [field.name for field in dataclasses.fields(Own)]))
-        return Run(folder, Plan(**typed_fields(Plan, values)), facts, own=own)
+        return Run(
+            folder,
+            Plan(**typed_fields(Plan, values)),
+            dataclasses.replace(facts, numbers=facts.numbers or None),
+            own=own,
+        )
     config = config_from(values).resolved()
     if (facts.lengths is None) == (config.values == "counts"):
         raise UsageError("lengths are those of documents, whose values must be counts")
     if (facts.visible_categories is None) == (config.values == "categories"):
         raise UsageError("visible_categories are those of data whose values must be categories")
-    facts = dataclasses.replace(facts, numbers=config.values == "numbers")
+    facts = dataclasses.replace(facts, numbers=config.values == "numbers" or None)
     return Run(folder, _plan(config), facts, config)
 
 
