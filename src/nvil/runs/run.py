@@ -598,12 +598,7 @@ def _described(folder: Path, values: Mapping[str, Any]) -> Run:
         raise UsageError("lengths must be at least 1")
     if values.get("made_from") == "python":
         own = Own(**typed_fields(Own, values, [field.name for field in dataclasses.fields(Own)]))
-        return Run(
-            folder,
-            Plan(**typed_fields(Plan, values)),
-            dataclasses.replace(facts, numbers=facts.numbers or None),
-            own=own,
-        )
+        return Run(folder, Plan(**typed_fields(Plan, values)), facts, own=own)
     config = config_from(values).resolved()
     if (facts.lengths is None) == (config.values == "counts"):
         raise UsageError("lengths are those of documents, whose values must be counts")
