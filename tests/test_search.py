@@ -1,5 +1,6 @@
 """Binary codes: packed, searched by Hamming distance, kept in a file that is refused where it does not belong."""
 
+import dataclasses
 import io
 import json
 import shutil
@@ -14,6 +15,7 @@ import pytest
 import nvil
 from nvil.cli import main
 from nvil.codes import nearest, pack
+from nvil.data.loading import load_cases, names_of
 from nvil.runs import checkpoints
 from nvil.runs.index import Index
 from nvil.training import Best
@@ -76,6 +78,18 @@ def test_texts_are_indexed_and_found_from_the_command_line(run, capsys):
     assert {hit["name"] for hit in hits} == {name for name in TEXTS if "faith" in name}
     main(["search", str(run.folder), "--data", str(texts), "--count", "1"])
     assert capsys.readouterr().out.splitlines()[0::2] == [f"case {i}" for i in range(6)]
+    assert Index.build(run).names == Index.build(run, texts).names  # the run's own data
+    streamed = dataclasses.replace(run, config=dataclasses.replace(run.config, data="-"))
+    with pytest.raises(nvil.UsageError, match="was trained on a stream, which is gone; say which `data` to index"):
+        Index.build(streamed)
+
+
+def test_the_cases_of_a_named_set_have_their_place_and_class_for_a_name():
+    names, data = names_of("digits"), nvil.data.load("digits")
+    assert {split: len(own) for split, own in names.items()} == {"train": 1500, "test": 297}
+    assert names["test"][3] == f"test 3 ({data.labels['test'][3]})"
+    cases = load_cases("digits", data.choices, visible=64, kind="binary")
+    np.testing.assert_array_equal(cases, np.concatenate([data.train, data.test]))
 
 
 def test_names_that_are_not_utf_8_are_shown_all_the_same(run, tmp_path, monkeypatch):
@@ -107,7 +121,7 @@ def test_a_short_text_counts_as_one_of_the_usual_length(run):
         (["moon", "--like", "x"], "Say what to search for"),
         (["--like", "x"], "There is no case 'x' in the index, whose first one is 'train/faith/3'"),
         (["moon", "--count", "0"], "--count must be at least 1, got 0"),
-        (["moon", "--index", "none.npz"], " --data FILE --out none.npz\n"),
+        (["moon", "--index", "none.npz"], " --out none.npz\n"),
     ],
 )
 def test_a_search_that_cannot_be_is_refused_in_a_sentence(run, words, said, capsys):

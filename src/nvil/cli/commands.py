@@ -841,7 +841,7 @@ def topics(
         json: One JSON object on standard output.
 
     """
-    from nvil.data.readers import case_names
+    from nvil.data.loading import names_of
     from nvil.report.summary import printable
     from nvil.runs.run import Run
     from nvil.runs.storage import output_file, save_text
@@ -856,8 +856,8 @@ def topics(
     found = find(opened.load_best(), opened.vocabulary, documents, words=words)
     if out is not None:
         assert opened.config is not None
-        of_test = case_names(Path(opened.config.data)).get("test")
-        names = of_test if data is None else [name for split in case_names(data).values() for name in split]
+        of_test = names_of(opened.config.data).get("test")
+        names = of_test if data is None else [name for split in names_of(data).values() for name in split]
         save_text(out, found.csv([printable(name) for name in names or ()] or None))
     if json:
         print(to_json(dataclasses.asdict(found)))
@@ -865,7 +865,7 @@ def topics(
         print(out or found)
 
 
-def index(run: Positional[Path], data: Path, out: Path | None = None, layer: int = 1) -> None:
+def index(run: Positional[Path], data: Path | None = None, out: Path | None = None, layer: int = 1) -> None:
     """Index cases by their binary codes, for search.
 
     The bits of a code are the latents of one layer: on where the inference network's probability is above its median
@@ -877,7 +877,7 @@ def index(run: Positional[Path], data: Path, out: Path | None = None, layer: int
 
     Args:
         run: The run's folder.
-        data: A file or folder of cases.
+        data: A named set, or a file or folder of cases; by default the run's own, training and test cases.
         out: An .npz file; by default index.npz in the run's folder.
         layer: Which layer of latents, counted from the data up.
 

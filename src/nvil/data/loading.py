@@ -17,7 +17,7 @@ from nvil.data.choices import Choices
 from nvil.data.columns import context_first, kept_columns
 from nvil.data.dataset import Cases, Dataset, Kind, hold_out_labels
 from nvil.data.lines import from_lines
-from nvil.data.readers import Contents, checked_rows, read, without_columns
+from nvil.data.readers import Contents, case_names, checked_rows, read, without_columns
 from nvil.data.registry import NAMED
 from nvil.data.sparse import SparseRows, sparse_rows
 from nvil.data.streams import Stream
@@ -138,9 +138,14 @@ def load_cases(
     categories: int | None = None,
     vocabulary: tuple[str, ...] | None = None,
 ) -> Cases:
-    """All cases of a file or array for a trained model, made what its own data was made by its resolved `choices`."""
+    """All cases of a named set, a file or an array for a trained model, made what its own data was made.
+
+    That was by the run's resolved `choices`.
+    """
     visible //= categories or 1
-    if isinstance(source, str | os.PathLike):
+    if isinstance(source, str | os.PathLike) and str(source) in NAMED:
+        contents, where = NAMED[str(source)].load(), source
+    elif isinstance(source, str | os.PathLike):
         contents, where = read(Path(source), choices, width=visible, vocabulary=vocabulary), source
     else:
         contents, where = Contents({"all": _table(source, choices, visible)[0]}), "The data"
@@ -164,6 +169,23 @@ def load_cases(
     if choices.binarize == "stochastic":
         return stacked([plain(as_grey(part, where, choices).fixed(0)) for part in parts])
     return stacked([as_binary(part, where, choices) for part in parts])
+
+
+def names_of(source: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """The names of the cases of every split: the files they come from, or, of a named set, their place and class.
+
+    Nothing for data whose cases have no names.
+    """
+    if str(source) not in NAMED:
+        return case_names(Path(source))
+    contents = NAMED[str(source)].load()
+    return {
+        split: [
+            f"{split} {i}" + (f" ({contents.labels[split][i]})" if split in contents.labels else "")
+            for i in range(rows.shape[0])
+        ]
+        for split, rows in contents.splits.items()
+    }
 
 
 def _streamed(source: Stream | str, choices: Choices) -> Dataset:

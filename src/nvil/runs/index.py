@@ -23,8 +23,7 @@ from nvil.codes import nearest, pack
 from nvil.contracts import Pair
 from nvil.data import text
 from nvil.data.choices import Choices
-from nvil.data.loading import load_cases
-from nvil.data.readers import case_names
+from nvil.data.loading import load_cases, names_of
 from nvil.data.sparse import as_matrix, sparse_rows
 from nvil.errors import UsageError
 from nvil.rows import as_rows
@@ -59,14 +58,18 @@ class Index:
     names: tuple[str, ...]
 
     @staticmethod
-    def build(run: Run, data: Any, *, layer: int = 1) -> "Index":
-        """The index of a file or folder of cases, or of cases, made what the run's own data was made."""
+    def build(run: Run, data: Any = None, *, layer: int = 1) -> "Index":
+        """The index of a named set, a file or folder of cases, or of cases; by default of the run's own data."""
+        if data is None and run.config is not None:
+            data = run.config.data
+            if data == "-":
+                raise UsageError(f"{run.folder} was trained on a stream, which is gone; say which `data` to index.")
         pair = run.load_best()
         if not 1 <= layer <= len(pair.inference.layers):
             raise UsageError(f"`layer` must be from 1 to {len(pair.inference.layers)}, got {layer}.")
         on = probabilities(run, pair, load_run_cases(run, data), layer)
         thresholds = np.median(on, axis=0).astype(np.float32)
-        found = case_names(Path(data)) if isinstance(data, str | Path) else {}
+        found = names_of(data) if isinstance(data, str | Path) else {}
         names = [name for split in found.values() for name in split] or [str(i) for i in range(len(on))]
         return Index(_checksum(run), layer, pack(on > thresholds), thresholds, tuple(names))
 
@@ -107,7 +110,7 @@ class Index:
         """The index that `save` wrote, if it is of the parameters that the run has now."""
         if not path.exists():
             there = "" if path == run.folder / FILE else f" --out {path}"
-            raise UsageError(f"There is no index {path}; make one with: nvil index {run.folder} --data FILE{there}")
+            raise UsageError(f"There is no index {path}; make one with: nvil index {run.folder}{there}")
         try:
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in ARRAYS}
@@ -130,7 +133,7 @@ class Index:
         if index.parameters != _checksum(run):
             raise UsageError(
                 f"{path} was made with other parameters than {run.folder} has now; make it again with: nvil index "
-                f"{run.folder} --data FILE"
+                f"{run.folder}"
             )
         return index
 
