@@ -1132,13 +1132,13 @@ def by_latent(layer: Any, values: Any) -> Any:
 def most_likely(layer: Any, values: Any) -> Any:
     """Whether each variable is on, or the number of its category: as bytes, or more where 256 are too few.
 
-    Gaussian ones stay as they are.
+    Real numbers stay as they are.
     """
     import numpy as np
 
-    from nvil.layers import Gaussian
+    from nvil.domains import NUMBERS
 
-    if isinstance(layer, Gaussian):
+    if layer.domain is NUMBERS:
         return values
     if not hasattr(layer, "categories"):
         return (values >= 0.5).astype(np.uint8)

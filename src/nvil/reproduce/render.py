@@ -214,6 +214,7 @@ def _figure(folder: Path, found: dict[Any, Any]) -> str:
     from matplotlib.figure import Figure
 
     dims = list(dict.fromkeys(cell.dim for cell, result in curves.items() if result is not None))
+    colours = {column: f"C{i}" for i, column in enumerate(dict.fromkeys(cell.column for cell in curves))}
     with matplotlib.rc_context({"font.size": 9}):
         figure = Figure(figsize=(4.5 * len(dims), 3.8), layout="constrained")
         axes = figure.subplots(1, len(dims), squeeze=False)[0]
@@ -223,7 +224,7 @@ def _figure(folder: Path, found: dict[Any, Any]) -> str:
                 if cell.dim != dim or result is None:
                     continue
                 bounds = [float("nan") if value is None else value for value in result["curve"]["validation_bound"]]
-                place.plot(result["curve"]["updates"], bounds, label=cell.column, linewidth=1.2)
+                place.plot(result["curve"]["updates"], bounds, colours[cell.column], label=cell.column, linewidth=1.2)
                 ends.append(bounds[-1])
             place.set_title(f"SBN {dim}")
             place.set_xlabel("parameter updates")
