@@ -93,7 +93,7 @@ def _techniques(name: str, costs: dict[str, float]) -> list[str]:
     essential = "The paper finds all three techniques essential for the best bound"
     needless = " or ".join(what for what, cost in costs.items() if cost >= 0)
     if needless:
-        lines.append(f"  - {essential}; not so here: at our length of training {name} is better without {needless}.")
+        lines.append(f"  - {essential}; not so here: at our length of training {name} is no worse without {needless}.")
     elif complete:
         lines.append(f"  - {essential}; this holds for {name}.")
     first = next(iter(TECHNIQUES))
