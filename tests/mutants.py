@@ -226,9 +226,23 @@ MUTANTS = (
     Mutant(
         "log Q of a Gaussian layer has no gradient",
         "estimators/nvil.py",
-        "total = total - jnp.sum(log_q - discrete)",
-        "total = total - jax.lax.stop_gradient(jnp.sum(log_q - discrete))",
+        "total = total - jnp.sum(log_q - scored(params.inference, log_q))",
+        "total = total - jax.lax.stop_gradient(jnp.sum(log_q - scored(params.inference, log_q)))",
         named("gaussian", "reparameterised_gradients_are_unbiased"),
+    ),
+    Mutant(
+        "the signal of reparameterised draws is normalised",
+        "estimators/nvil.py",
+        "jnp.sum(unscaled * by_draws)",
+        "jnp.sum(signal * by_draws)",
+        named("gaussian", "normalisation_scales_discrete_layers_alone"),
+    ),
+    Mutant(
+        "a mean that holds a share of the signal itself is subtracted from that of reparameterised draws",
+        "signals.py",
+        "        return signal - state\n",
+        "        return self.update(signal, contexts, psi, state)[0]\n",
+        named("gaussian", "normalisation_scales_discrete_layers_alone"),
     ),
     Mutant(
         "the draws of a Gaussian layer do not move with those below",
@@ -472,6 +486,13 @@ MUTANTS = (
         "descent = jax.tree.map(jnp.negative, trained(gradients))",
         "descent = trained(gradients)",
         LEARNS,
+    ),
+    Mutant(
+        "the average begins with the untrained parameters",
+        "learning.py",
+        "due = (step % AVERAGE_EVERY == 0) | (step < AVERAGE_EVERY)",
+        "due = step % AVERAGE_EVERY == 0",
+        named("own_run", "the_average_of_few_updates_is_the_last"),
     ),
     Mutant(
         "the average is the last",

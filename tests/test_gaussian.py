@@ -73,6 +73,23 @@ def test_reparameterised_gradients_are_unbiased(estimator, kinds):
     )
 
 
+@pytest.mark.parametrize("order", ["paper", "strict"])
+def test_normalisation_scales_discrete_layers_alone(order):
+    """The draws of the Gaussian layer below get the exact gradient, and so do the parameters of P."""
+    estimator = nvil_with(order=order, units=3)
+    pair, x = gridded(("gaussian", "bernoulli")), jnp.asarray(X)
+    params, (baseline, mean, variance) = started(estimator, pair, x)
+    result = exact.gradient_moments(estimator, params, x, (baseline, mean, variance * 0 + 400.0)).mean
+    exactly = eqx.filter_jit(exact.bound_gradient)(pair, x, pair.inference.support())
+    assert_trees_close(scaled(result.model, STEP), scaled(exactly.model, STEP))
+    below, above = (scaled(each.inference.layers, STEP) for each in (result, exactly))
+    assert_trees_close(below[0], above[0])
+    ratio = np.asarray(below[1].logits.bias / above[1].logits.bias)
+    np.testing.assert_array_less(ratio, 0.1)
+    if order == "strict":
+        np.testing.assert_allclose(ratio, 1 / 20)
+
+
 def test_wake_sleep_needs_no_reparameterisation():
     pair, x, estimator = gridded(("gaussian",)), jnp.asarray(X), estimators.wake_sleep()
     params, state = started(estimator, pair, x)

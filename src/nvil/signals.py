@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from nvil.errors import UsageError, choose
+from nvil.errors import UsageError, at_least, choose
 from nvil.layers import Affine, affine
 from nvil.sparse import SparseCases, dense, takes_sparse
 
@@ -85,6 +85,14 @@ class Transformation(eqx.Module):
     def update(self, signal: Signal, contexts: Contexts, psi: Any, state: Any) -> tuple[Signal, Signal | float, Any]:
         """Return `(transformed signal, C, new state)`, C being the trained baseline that was subtracted, or 0."""
 
+    def baselined(self, signal: Signal, contexts: Contexts, psi: Any, state: Any) -> Signal:
+        """The signal less only what does not depend on its own draws: its expected gradient is the true one.
+
+        Gradients that go through reparameterised draws are added to others that have no signal, so there a scale, or a
+        running mean that holds a share of the signal itself, would be a bias. By default nothing is subtracted.
+        """
+        return signal
+
 
 class InputDependentBaseline(Transformation):
     """Subtract C^i_psi(h^(i-1)), a network with one layer of tanh units and a linear output (Section 2.3.1).
@@ -113,6 +121,9 @@ class InputDependentBaseline(Transformation):
         baseline = jnp.stack([jnp.broadcast_to(output, signal.shape[:-1]) for output in outputs], axis=-1)
         return signal - baseline, baseline, None
 
+    def baselined(self, signal: Signal, contexts: Contexts, psi: Any, state: None) -> Signal:
+        return self.update(signal, contexts, psi, state)[0]
+
 
 class RunningMean(Transformation):
     """Subtract c, a running mean of the signal: c <- decay c + (1 - decay) mean(l) (Algorithm 1).
@@ -134,6 +145,10 @@ class RunningMean(Transformation):
     ) -> tuple[Signal, float, Float[Array, " signals"]]:
         updated = _smooth(self.decay, state, _batch_mean(signal))
         return signal - (updated if self.order == "paper" else state), 0.0, updated
+
+    def baselined(self, signal: Signal, contexts: Contexts, psi: None, state: Float[Array, " signals"]) -> Signal:
+        """Less the previous c, whatever the order."""
+        return signal - state
 
 
 class VarianceNormalisation(Transformation):
@@ -178,6 +193,9 @@ class LeaveOneOut(Transformation):
             raise UsageError("A leave-one-out baseline needs at least 2 samples per case, got 1.")
         return (signal - jnp.mean(signal, axis=0)) * (samples / (samples - 1)), 0.0, None
 
+    def baselined(self, signal: Signal, contexts: Contexts, psi: None, state: None) -> Signal:
+        return self.update(signal, contexts, psi, state)[0]
+
 
 class Chain(Transformation):
     """Apply transformations one after another. The empty chain leaves the signal as it is: REINFORCE."""
@@ -205,11 +223,16 @@ class Chain(Transformation):
             states.append(new_state)
         return signal, total, tuple(states)
 
+    def baselined(self, signal: Signal, contexts: Contexts, psi: tuple[Any, ...], state: tuple[Any, ...]) -> Signal:
+        for transformation, own_psi, own_state in zip(self.transformations, psi, state, strict=True):
+            seen = contexts if takes_sparse(transformation) else dense(contexts)
+            signal = transformation.baselined(signal, seen, own_psi, own_state)
+        return signal
+
 
 def input_dependent_baseline(units: int = 100) -> InputDependentBaseline:
     """Subtract C(x), a network with `units` tanh units (Section 2.3.1)."""
-    if units < 1:
-        raise UsageError(f"`units` must be at least 1, got {units}.")
+    at_least(1, units=units)
     return InputDependentBaseline(units)
 
 

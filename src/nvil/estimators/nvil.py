@@ -13,6 +13,7 @@ from nvil.errors import UsageError
 from nvil.estimators.samples import (
     check_samples,
     enumerate_latents,
+    fixed,
     log_probs,
     reparameterised,
     sample_latents,
@@ -31,8 +32,8 @@ class NVIL(Estimator):
     for S samples h_s ~ Q(h | x) of every case, summed over the cases. Build it with `nvil` or `reinforce`.
 
     Gaussian layers of Q need no score function: their draws are functions of phi, and gradients go through them, both
-    of the bound and of the log Q of discrete layers above (Section 3.1; Kingma & Welling, 2014). They have signals too,
-    which are used for nothing.
+    of the bound and of the log Q of discrete layers above (Section 3.1; Kingma & Welling, 2014), there times the signal
+    less its baselines but not rescaled (`Transformation.baselined`). They have signals too, which are used for nothing.
     """
 
     sparse: ClassVar[bool] = True
@@ -58,12 +59,14 @@ class NVIL(Estimator):
         """Algorithm 1, line by line, for latents `draws` that have been sampled already."""
 
         def objective(params: Parameters) -> tuple[Float[Array, ""], tuple[Any, Info]]:
-            log_p, log_q = log_probs(params.pair, x, reparameterised(params.pair, x, draws))
+            h = reparameterised(params.pair, x, draws)
+            log_p, log_q = log_probs(params.pair, x, h)
             # Q may share parameters with what its baselines see; the baselines' loss must not train those.
             contexts = jax.lax.stop_gradient(self.contexts(params.pair, x, draws))
             raw = jax.lax.stop_gradient(self.signals(log_p, log_q))
             signal, baseline, new_state = self.transformation.update(raw, contexts, params.baselines, state)
-            signal, new_state = jax.lax.stop_gradient((signal, new_state))
+            unscaled = self.transformation.baselined(raw, contexts, params.baselines, state)
+            signal, unscaled, new_state = jax.lax.stop_gradient((signal, unscaled, new_state))
             info = Info(
                 bound=jnp.mean(jnp.sum(log_p, axis=-1) - jnp.sum(log_q, axis=-1)),
                 signal=SignalInfo(
@@ -73,10 +76,14 @@ class NVIL(Estimator):
                 ),
             )
             # Its gradient is what Algorithm 1 accumulates in Delta theta, Delta phi and Delta psi.
-            discrete = scored(params.inference, log_q)
-            total = jnp.sum(log_p) + jnp.sum(signal * discrete) + jnp.sum(signal * baseline)
-            if discrete is not log_q:
-                total = total - jnp.sum(log_q - discrete)
+            total = jnp.sum(log_p) + jnp.sum(signal * baseline)
+            if h is draws:
+                total = total + jnp.sum(signal * log_q)
+            else:  # log Q of discrete layers as a function of phi, and of the draws below; of the others, as it is
+                by_phi = scored(params.inference, log_probs(params.pair, x, draws)[1])
+                by_draws = scored(params.inference, log_probs(fixed(params.pair), x, h)[1])
+                total = total + jnp.sum(signal * by_phi) + jnp.sum(unscaled * by_draws)
+                total = total - jnp.sum(log_q - scored(params.inference, log_q))
             return total / self.samples, (new_state, info)
 
         gradients, (state, info) = eqx.filter_grad(objective, has_aux=True)(params)

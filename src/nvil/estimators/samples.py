@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,7 @@ from jaxtyping import Array, Float, Key
 
 from nvil import exact
 from nvil.contracts import Latents, Pair, given_of
-from nvil.errors import UsageError
+from nvil.errors import at_least
 from nvil.sparse import repeated
 
 
@@ -48,6 +49,11 @@ def scored(inference: Any, log_q: Float[Array, "samples cases layers"]) -> Float
     return log_q * (1 - np.asarray(pathwise, log_q.dtype)) if any(pathwise) else log_q
 
 
+def fixed(pair: Pair) -> Pair:
+    """The same pair with parameters that gradients do not reach."""
+    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, pair)
+
+
 def _pathwise(inference: Any) -> tuple[bool, ...]:
     return inference.pathwise() if hasattr(inference, "pathwise") else ()
 
@@ -65,8 +71,7 @@ def many_sample_bound(log_weights: Float[Array, "samples cases"]) -> Float[Array
 
 def check_samples(samples: int, least: int = 1) -> int:
     """Refuse fewer samples than an estimator needs."""
-    if samples < least:
-        raise UsageError(f"`samples` must be at least {least}, got {samples}.")
+    at_least(least, samples=samples)
     return samples
 
 
