@@ -60,6 +60,28 @@ def test_weights_may_be_far_from_one():
     np.testing.assert_allclose([found.effective_samples, found.monte_carlo_se], [4, 0])
 
 
+def test_weights_may_be_zero():
+    """The first draws too, before any weight that is not; where all are, log P(x) is estimated as -inf."""
+
+    class Picky(eqx.Module):
+        def log_prob(self, x, h):
+            return jnp.where((h[0] == 1) & (x[:, :1] == 1), -3.0, -jnp.inf)
+
+    class Even(eqx.Module):
+        def sample(self, key, x):
+            return (jax.random.bernoulli(key, 0.5, (x.shape[0], 1)).astype(x.dtype),)
+
+        def log_prob(self, h, x):
+            return jnp.full((x.shape[0], 1), -jnp.log(2.0))
+
+    x = np.repeat([[1.0], [0.0]], [20, 1], axis=0)
+    values, effective = likelihood.case_importance(nvil.Pair(Picky(), Even()), x, samples=8)
+    np.testing.assert_allclose(values[:20], np.log(2 * np.exp(-3.0) * effective[:20] / 8))
+    assert 0 < min(effective[:20]) < 4 < max(effective[:20])
+    assert (values[20], effective[20]) == (-np.inf, 0)
+    assert likelihood.summary(values, effective, 8).least_effective_samples == 0
+
+
 def test_many_samples_come_near_the_exact_value():
     pair, x = random_pair(2), random_cases(50)
     found = likelihood.importance(pair, x, samples=2000)

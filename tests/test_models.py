@@ -165,6 +165,11 @@ def test_visible_biases_start_at_the_logit_of_the_mean():
     np.testing.assert_allclose(jax.nn.sigmoid(pair.model.layers[0].logits.bias), [0.01, 0.25, 0.99], rtol=1e-12)
 
 
+def test_documents_without_a_single_word_start_with_all_words_alike():
+    pair = nvil.sbn(3, (2,), lengths=(4,), mean=np.zeros(3))
+    np.testing.assert_array_equal(pair.model.layers[0].logits.bias, 0)
+
+
 @pytest.mark.parametrize(
     ("visible", "hidden", "message"),
     [

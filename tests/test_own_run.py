@@ -293,3 +293,10 @@ def test_averaged_parameters_are_the_mean_of_the_last_share():
     np.testing.assert_allclose(learner.learned(state).model.second.weights, np.mean(seen, axis=0), rtol=1e-5)
     assert not np.array_equal(learner.learned(state).model.second.weights, seen[-1])
     np.testing.assert_array_equal(learner.learned(state).inference.center.value, CASES.mean(axis=0).astype(np.float32))
+
+
+def test_the_average_of_few_updates_is_the_last():
+    learner, rows = nvil.Learner(batch_size=5, average=0.1), as_rows(CASES).on_device()
+    state = learner.init(make_pair(), rows)
+    state, _ = train_chunk(learner, state, rows, 7, empty_tally(learner, state, rows))
+    np.testing.assert_array_equal(learner.learned(state).model.second.weights, state.params.model.second.weights)

@@ -865,3 +865,12 @@ def test_the_default_rate_of_sgd_is_smaller_for_documents():
     run = Run.from_config("run", Config(optimiser="sgd", estimator="wake-sleep", hidden=(2,)), dataset)
     assert run.config is not None
     assert run.config.learning_rate == 1e-5
+
+
+def test_validation_cases_of_the_data_take_the_place_of_those_held_out(tmp_path, caplog):
+    np.savez(tmp_path / "split.npz", train=CASES, validation=CASES[:7], test=CASES[:5])
+    config = Config(data=str(tmp_path / "split.npz"), hidden=(3,), updates=1, validation=0)
+    run = Run.from_config(tmp_path / "run", config)
+    assert "split.npz brings validation cases of its own" in caplog.text
+    assert run.config.validation is None
+    assert run.prepare().validation.shape[0] == 7

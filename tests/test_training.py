@@ -178,11 +178,44 @@ def test_parameters_that_explode_stop_training_with_the_last_good_state(optimise
         ({"updates": -1}, "updates"),
         ({"patience": 0}, "patience"),
         ({"validation": 300}, "300 validation cases of 300"),
+        ({"report_every": 0}, "report_every"),
     ],
 )
-def test_impossible_settings_are_refused(settings, message):
+def test_impossible_settings_are_refused_before_any_report_is_asked_for(settings, message):
+    with pytest.raises(nvil.UsageError, match=message):
+        nvil.fit(small_pair(), DATA, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"patience": 2, "validation": 0}, "no validation cases"),
+        ({"seed": 2**40}, r"`seed` must be at least 0 and less than 2\^32"),
+    ],
+)
+def test_impossible_settings_end_with_the_first_report(settings, message):
     with pytest.raises(nvil.UsageError, match=message):
         next(nvil.fit(small_pair(), DATA, **settings))
+
+
+@pytest.mark.parametrize("make", [optimisers.sgd, optimisers.adam])
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_impossible_rates_are_refused(make, rate):
+    for settings in ({"learning_rate": rate}, {"inference_ratio": rate}, {"clip": rate}):
+        with pytest.raises(nvil.UsageError, match="must be a positive number"):
+            make(**settings)
+    with pytest.raises(nvil.UsageError, match="learning_rate"):
+        optimisers.schedule("cosine", rate, 10)
+
+
+def test_equal_settings_are_the_same_optimiser():
+    """Training with it then compiles once."""
+    assert optimisers.adam() is optimisers.adam(3e-3) is optimisers.adam(learning_rate=3e-3)
+    assert optimisers.sgd() is optimisers.sgd(3e-4, momentum=0.0)
+    assert optimisers.adam(1e-3) is not optimisers.adam(1e-4)
+    falling = optimisers.schedule("cosine", 1e-3, 10)
+    assert falling is optimisers.schedule("cosine", learning_rate=1e-3, updates=10)
+    assert optimisers.adam(falling) is optimisers.adam(falling)
 
 
 def test_evaluation_agrees_with_the_exact_bound():

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from nvil.apply import sample
 from nvil.contracts import Latents, Pair
-from nvil.errors import UsageError
+from nvil.errors import UsageError, at_least
 from nvil.evaluation import as_float
 from nvil.layers import Affine, AutoregressiveBernoulli, Bernoulli, Layer, bernoulli_log_prob
 from nvil.likelihood import LogLikelihood, summary
@@ -62,7 +62,7 @@ def annealed(
 ) -> LogLikelihood:
     """Estimate log P(x) of the rows of `x` from below, by `samples` chains of so many `temperatures` for every case.
 
-    Of models whose latents are all binary, up to a few hundred. The inference network is not used.
+    For models whose latents are all binary, up to a few hundred. The inference network is not used.
     """
     found = case_annealed(pair, x, samples=samples, temperatures=temperatures, seed=seed, progress=progress)
     return summary(*found, samples)
@@ -98,6 +98,9 @@ def sandwich(
 ) -> Sandwich:
     """Bound log P(x) from both sides on so many `cases` of the model's own, those of `nvil.sample` with this seed."""
     check(pair, samples, temperatures)
+    at_least(1, cases=cases)
+    if getattr(pair.model, "given", 0):
+        raise UsageError("The model is conditional, and its cases cannot be drawn without a context.")
     x, _, h = sample(pair, cases, means=False, seed=seed)
     half, other_half = (None, None) if progress is None else _halves(progress)
     below, effective = case_annealed(pair, x, samples=samples, temperatures=temperatures, seed=seed, progress=half)
@@ -123,14 +126,13 @@ def powers(temperatures: int) -> Float[np.ndarray, " temperatures"]:
 
 def check(pair: Pair, samples: int, temperatures: int) -> None:
     """Refuse a model whose latents are not all binary, and numbers that make no chain."""
-    for name, value, least in (("samples", samples, 1), ("temperatures", temperatures, 2)):
-        if value < least:
-            raise UsageError(f"`{name}` must be at least {least}, got {value}.")
+    at_least(1, samples=samples)
+    at_least(2, temperatures=temperatures)
     layers = pair.model.layers[1:] if isinstance(pair.model, BeliefNetwork) else (None,)
     if not all(isinstance(layer, Bernoulli | AutoregressiveBernoulli) for layer in layers):
         raise UsageError(
-            "Annealing is for networks whose latents are all binary, and this model is none: take "
-            '`estimate="importance"`.'
+            "Annealing is for networks whose latents are all binary, which this one's are not: take "
+            "the estimate by importance sampling instead."
         )
 
 

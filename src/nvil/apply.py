@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Latents, Pair, given_of, needs
-from nvil.errors import UsageError
+from nvil.errors import UsageError, at_least
 from nvil.evaluation import BLOCK, as_float
 from nvil.random import seeded_key
 from nvil.rows import as_rows, dense_blocks, explained
@@ -33,10 +33,9 @@ def sample(pair: Pair, count: int, *, given: Any = None, means: bool = True, see
     """Draw `count` cases x and their latents h from P(x, h), with E[x | h] unless `means` is false.
 
     Of a conditional model, `given` holds the context of every case, or one for all, and cases come with theirs. The
-    model needs `sample(key, cases)` and `mean(h)` beside the contract, which all of `nvil.models` have.
+    model needs `sample(key, cases)` and `mean(h)` besides the contract, which all of `nvil.models` have.
     """
-    if count < 1:
-        raise UsageError(f"`count` must be at least 1, got {count}.")
+    at_least(1, count=count)
     needs(pair.model, "sample", *(["mean"] if means else []))
     y = _contexts(getattr(pair.model, "given", 0), given, count)
     return Samples(*jax.tree.map(np.asarray, _sample(pair.model, seeded_key(seed, "sample"), count, y, means)))
@@ -48,7 +47,7 @@ def _contexts(columns: int, given: Any, count: int) -> Float[Array, "count given
             raise UsageError("The model is not a conditional one; leave `given` out.")
         return None
     if given is None:
-        raise UsageError(f"The model is of cases given {columns} columns: say what these hold with `given`.")
+        raise UsageError(f"The model is conditional: give the {columns} columns of its context as `given`.")
     y = np.asarray(given, float)
     if y.shape not in ((columns,), (count, columns)) or not np.all(np.isfinite(y)):
         raise UsageError(
@@ -62,11 +61,10 @@ def encode(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> Any:
 
     A categorical latent has a unit, and so a probability, for each category; of Gaussian latents it is the mean.
     For the first layer of a factorial Q it is exact. For layers above it, and units of an autoregressive layer, it is
-    an average over `samples` samples of what they depend on. The inference network needs `mean(x, h)` beside the
+    an average over `samples` samples of what they depend on. The inference network needs `mean(x, h)` besides the
     contract, and codes come in the form that it gives.
     """
-    if samples < 1:
-        raise UsageError(f"`samples` must be at least 1, got {samples}.")
+    at_least(1, samples=samples)
     needs(pair.inference, "mean")
     key = seeded_key(seed, "encode")
     return in_blocks(lambda rows: _encode(pair.inference, key, as_float(rows), samples), pair, x)
@@ -89,8 +87,7 @@ def walk(pair: Pair, x: Any, z: Any, *, steps: int = 8, seed: int = 0) -> Float[
     every latent goes straight from its probability of being on in one case to that in the other. Where P(x | h) has no
     layers between, its logits go in equal steps too. Of a conditional model all steps are given the context of `x`.
     """
-    if steps < 2:
-        raise UsageError(f"`steps` must be at least 2, got {steps}.")
+    at_least(2, steps=steps)
     needs(pair.model, "mean")
     first, last = as_rows(x).fixed(), as_rows(z).fixed()
     if first.shape != last.shape:

@@ -252,4 +252,4 @@ def needs(network: Any, *methods: str) -> None:
     """Refuse a network without the optional `methods`."""
     for name in methods:
         if not hasattr(network, name):
-            raise UsageError(f"{type(network).__name__} has no {name}(), which this needs beside the contract.")
+            raise UsageError(f"{type(network).__name__} has no {name}(), which this needs besides the contract.")

@@ -20,7 +20,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key
 
-from nvil.errors import TrainingError, UsageError
+from nvil.errors import TrainingError, UsageError, at_least
 from nvil.rows import Rows
 
 CASES = "cases"
@@ -147,8 +147,7 @@ def connect(
 
     Must be called before JAX has computed anything.
     """
-    if devices < 1:
-        raise UsageError(f"`devices` must be at least 1, got {devices}.")
+    at_least(1, devices=devices)
     launched = next((pair for pair in LAUNCHERS if all(os.environ.get(name, "").isdecimal() for name in pair)), None)
     if launched is not None and processes is None and process is None:
         processes, process = (int(os.environ[name]) for name in launched)

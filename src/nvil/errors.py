@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class UsageError(ValueError):
@@ -14,6 +15,13 @@ class TrainingError(RuntimeError):
 
 class DownloadError(RuntimeError):
     """A file could not be had; the message says what was wanted, from where, and where to put it by hand."""
+
+
+def at_least(least: int | float, **values: Any) -> None:
+    """Refuse a number below `least`, or that is not one; None is no number, and passes."""
+    for name, value in values.items():
+        if value is not None and not value >= least:
+            raise UsageError(f"`{name}` must be at least {least:g}, got {value}.")
 
 
 def choose(kind: str, name: str, options: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Pair, bound_of_one_sample
 from nvil.domains import COUNTS
-from nvil.errors import UsageError
+from nvil.errors import UsageError, at_least
 from nvil.layers import Layer
 from nvil.random import seeded_key
 from nvil.rows import as_rows, dense_blocks, explained
@@ -51,7 +51,7 @@ def evaluate(
 
 
 class DocumentEvaluation(NamedTuple):
-    """Perplexities beside the bound. Both are upper bounds, as they put the bound in the place of log P(x).
+    """Perplexities, besides the bound. Both are upper bounds, as they put the bound in the place of log P(x).
 
     - `perplexity`: exp(-1/N sum_n L(x_n) / L_n), the paper's (Section 4.3): the mean over *documents* of the per-word
       bound, so that a short document weighs as much as a long one.
@@ -105,8 +105,7 @@ def case_bounds(
     pair: Pair, x: Any, *, samples: int = 10, seed: int = 0, objective: Objective = bound_of_one_sample
 ) -> tuple[Float[np.ndarray, " cases"], Float[np.ndarray, " cases"]]:
     """For every case, the mean and the variance over samples of log P(x, h) - log Q(h | x)."""
-    if samples < 1:
-        raise UsageError(f"`samples` must be at least 1, got {samples}.")
+    at_least(1, samples=samples)
     key = seeded_key(seed, "evaluation")
     means, variances = in_blocks(
         pair, x, lambda i, rows: block_bounds(pair, rows, samples, jax.random.fold_in(key, i), objective)

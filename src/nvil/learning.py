@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Info, Pair, Parameters, TrainState, check_pair, trained
 from nvil.diagnostics import Diagnostics, diagnose
-from nvil.errors import UsageError
+from nvil.errors import UsageError, at_least
 from nvil.estimators import nvil
 from nvil.evaluation import Evaluation, evaluate
 from nvil.optimisers import adam
@@ -64,8 +64,7 @@ class Learner(eqx.Module):
             raise UsageError(f"{estimator!r} is not an estimator; take one of nvil.estimators, such as nvil().")
         if not (hasattr(self.optimiser, "init") and hasattr(self.optimiser, "update")):
             raise UsageError(f"{optimiser!r} is not an optimiser; take one of nvil.optimisers or of optax.")
-        if batch_size < 1:
-            raise UsageError(f"`batch_size` must be at least 1, got {batch_size}.")
+        at_least(1, batch_size=batch_size)
         if average is not None and not 0 < average <= 1:
             raise UsageError(f"`average` must be above 0 and at most 1, got {average}.")
 
@@ -108,7 +107,9 @@ class Learner(eqx.Module):
         def moved(pairs: tuple[Any, Any]) -> Any:
             return jax.tree.map(move, *pairs)
 
-        arrays = jax.lax.cond(step % AVERAGE_EVERY == 0, moved, lambda pairs: pairs[0], (arrays, new))
+        # Before the first that counts, the parameters as they are stand for the average.
+        due = (step % AVERAGE_EVERY == 0) | (step < AVERAGE_EVERY)
+        arrays = jax.lax.cond(due, moved, lambda pairs: pairs[0], (arrays, new))
         return eqx.combine(arrays, static)
 
     def learned(self, state: TrainState) -> Pair:

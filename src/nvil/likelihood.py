@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Pair, bound_of_one_sample, needs
-from nvil.errors import UsageError
+from nvil.errors import UsageError, at_least
 from nvil.evaluation import as_float, in_blocks
 from nvil.layers import Categorical, Layer
 from nvil.networks import BeliefNetwork
@@ -29,7 +29,7 @@ class LogLikelihood(NamedTuple):
     - `log_likelihood`: exact, or the importance-weighted estimate log 1/K sum_k P(x, h_k) / Q(h_k | x), h_k ~ Q(h | x),
       which is at most log P(x) in expectation and tends to it as K grows. An average over the cases.
     - `log_likelihood_se`: its standard error as an estimate for new cases, the standard deviation between cases over
-      sqrt(cases); None for a single case.
+      sqrt(cases); None for a single case, and where an estimate is -inf.
     - `monte_carlo_se`: the part of the error that more samples would remove (on these very cases), to first order in
       the variance of the weights; None for one sample and for exact values.
     - `effective_samples`, `least_effective_samples`: (sum_k w_k)^2 / sum_k w_k^2, its mean over the cases and the least
@@ -61,8 +61,7 @@ def case_importance(
     pair: Pair, x: Any, *, samples: int = 1000, seed: int = 0
 ) -> tuple[Float[np.ndarray, " cases"], Float[np.ndarray, " cases"]]:
     """For every case, the importance-weighted estimate of log P(x) and its effective number of samples."""
-    if samples < 1:
-        raise UsageError(f"`samples` must be at least 1, got {samples}.")
+    at_least(1, samples=samples)
     key = seeded_key(seed, "importance")
     values, effective = in_blocks(
         pair, x, lambda i, rows: block_importance(pair, rows, samples, jax.random.fold_in(key, i))
@@ -78,7 +77,7 @@ def case_exact(pair: Pair, x: Any) -> Float[np.ndarray, " cases"]:
         variables = sum(layer.units // getattr(layer, "categories", 1) for layer in model.layers[1:])
         raise UsageError(
             f"The model has {variables} latents, and the states of at most {MOST_UNITS} binary ones can be listed: "
-            'take `estimate="importance"`.'
+            "take the estimate by importance sampling instead."
         )
     latents = jax.tree.map(jnp.asarray, model.support())
     (values,) = in_blocks(pair, x, lambda _, rows: (_log_sum(model, rows, latents),))
@@ -99,11 +98,13 @@ def summary(
 ) -> LogLikelihood:
     """The averages over cases."""
     cases = len(values)
-    between = float(np.std(values, ddof=1) / cases**0.5) if cases > 1 else None
+    finite = bool(np.all(np.isfinite(values)))
+    between = float(np.std(values, ddof=1) / cases**0.5) if cases > 1 and finite else None
     if samples is None or effective is None:
         return LogLikelihood(float(np.mean(values)), between, None, None, None, None, cases)
     # The variance of log mean w is, to first order, that of mean w over its squared mean: (K / ESS - 1) / (K - 1).
-    variances = np.maximum(0, samples / effective - 1) / max(1, samples - 1)
+    with np.errstate(divide="ignore"):  # no sample had any weight
+        variances = np.maximum(0, samples / effective - 1) / max(1, samples - 1)
     within = float(np.sqrt(np.sum(variances)) / cases) if samples > 1 else None
     means = float(np.mean(values)), float(np.mean(effective))
     return LogLikelihood(means[0], between, within, means[1], float(np.min(effective)), samples, cases)
@@ -119,12 +120,13 @@ def block_importance(
         largest, total, squares = sums  # of weights over the largest so far, and over its square
         log_weight = bound_of_one_sample(jax.random.fold_in(key, i), pair, x)
         new = jnp.maximum(largest, log_weight)
-        old, own = jnp.exp(largest - new), jnp.exp(log_weight - new)
+        # Weights of 0 before any other: exp(-inf + inf) would not be a number.
+        old, own = (jnp.where(jnp.isneginf(new), 0, jnp.exp(each - new)) for each in (largest, log_weight))
         return new, total * old + own, squares * old**2 + own**2
 
     zeros = jnp.zeros(x.shape[0], x.dtype)
     largest, total, squares = jax.lax.fori_loop(0, samples, add, (zeros - jnp.inf, zeros, zeros))
-    return largest + jnp.log(total / samples), total**2 / squares
+    return largest + jnp.log(total / samples), jnp.where(squares > 0, total**2 / squares, 0)
 
 
 @eqx.filter_jit

@@ -359,7 +359,8 @@ def _per_layer(latent_bias: Biases, layers: int) -> tuple[float, ...]:
 def _visible_bias(mean: Float[Array, " visible"], *, shares: bool) -> Float[Array, " visible"]:
     """Logits of the mean; of a softmax where units have `shares`, as words and categories have."""
     if shares:  # a word that is in no training document is as rare as half an occurrence among all of them
-        return jnp.log(jnp.maximum(mean, 0.5 * jnp.min(jnp.where(mean > 0, mean, jnp.inf))))
+        rarest = jnp.min(jnp.where(mean > 0, mean, jnp.inf))
+        return jnp.log(jnp.where(jnp.isinf(rarest), 1, jnp.maximum(mean, 0.5 * rarest)))  # no words at all: all alike
     # A pixel that never changes in the training data must not start at an infinite bias.
     rate = jnp.clip(mean, 1e-2, 1 - 1e-2)
     return jnp.log(rate) - jnp.log1p(-rate)

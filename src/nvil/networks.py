@@ -84,7 +84,7 @@ class BeliefNetwork(eqx.Module):
 
     def _known(self, y: Array | None, batch: tuple[int, ...]) -> Float[Array, "*batch given"]:
         if y is None and self.given:
-            raise UsageError(f"The model is of cases given {self.given} columns: give these too, as `y`.")
+            raise UsageError(f"The model is conditional: give the {self.given} columns of its context as `y`.")
         return _empty(batch, float) if y is None else y
 
     def check(self, source: Source) -> None:

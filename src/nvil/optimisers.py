@@ -15,13 +15,12 @@ import optax
 from jaxtyping import Array
 
 from nvil.contracts import Parameters
-from nvil.errors import UsageError, choose
+from nvil.errors import UsageError, at_least, choose
 
 Schedule = Callable[[Any], Any]
 SCHEDULES = ("constant", "cosine", "linear")
 
 
-@functools.cache  # the same object for the same arguments, so that training with it compiles once
 def sgd(
     learning_rate: float | Schedule = 3e-4,
     *,
@@ -44,11 +43,9 @@ def sgd(
     """
     if not 0 <= momentum < 1:
         raise UsageError(f"`momentum` must be at least 0 and less than 1, got {momentum}.")
-    step = optax.trace(momentum) if momentum else optax.identity()
-    return _optimiser(step, learning_rate, inference_ratio, weight_decay, clip)
+    return _optimiser(("sgd", float(momentum)), learning_rate, inference_ratio, weight_decay, clip)
 
 
-@functools.cache
 def adam(
     learning_rate: float | Schedule = 3e-3,
     *,
@@ -72,16 +69,23 @@ def adam(
       two or more dimensions decay: the biases, which set how often a latent is on, are left alone.
     - `clip`: the largest norm of the gradient, summed over the minibatch, of all parameters together.
     """
-    return _optimiser(optax.scale_by_adam(b1, b2, eps), learning_rate, inference_ratio, weight_decay, clip)
+    return _optimiser(("adam", float(b1), float(b2), float(eps)), learning_rate, inference_ratio, weight_decay, clip)
 
 
-@functools.cache
 def schedule(kind: str, learning_rate: float, updates: int, *, final_rate: float = 0.0) -> float | Schedule:
     """A learning rate that goes from `learning_rate` to `final_rate` over `updates`: "cosine" or "linear".
 
     "constant" is the paper's: it "found them to produce superior results to the annealing schedules" (Section 4.1).
     """
     choose("schedule", kind, SCHEDULES)
+    _check_rate("learning_rate", learning_rate)
+    at_least(1, updates=updates)
+    at_least(0, final_rate=final_rate)
+    return _schedule(kind, float(learning_rate), int(updates), float(final_rate))
+
+
+@functools.cache
+def _schedule(kind: str, learning_rate: float, updates: int, final_rate: float) -> float | Schedule:
     if kind == "constant":
         return learning_rate
     if kind == "linear":
@@ -90,17 +94,36 @@ def schedule(kind: str, learning_rate: float, updates: int, *, final_rate: float
 
 
 def _optimiser(
-    step: optax.GradientTransformation,
+    step: tuple[Any, ...],
     learning_rate: float | Schedule,
     inference_ratio: float,
     weight_decay: float,
     clip: float | None,
 ) -> optax.GradientTransformation:
-    for name, value, least in (("inference_ratio", inference_ratio, 0.0), ("weight_decay", weight_decay, 0.0)):
-        if not (math.isfinite(value) and value >= least):
-            raise UsageError(f"`{name}` must be at least {least:g}, got {value}.")
-    if clip is not None and not clip > 0:
-        raise UsageError(f"`clip` must be above 0, got {clip}.")
+    if not callable(learning_rate):
+        _check_rate("learning_rate", learning_rate)
+        learning_rate = float(learning_rate)
+    _check_rate("inference_ratio", inference_ratio)
+    at_least(0, weight_decay=weight_decay)
+    if clip is not None:
+        _check_rate("clip", clip)
+        clip = float(clip)
+    return _built(step, learning_rate, float(inference_ratio), float(weight_decay), clip)
+
+
+def _check_rate(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise UsageError(f"`{name}` must be a positive number, got {value}.")
+
+
+@functools.cache  # the same object for the same settings, so that training with it compiles once
+def _built(
+    step: tuple[Any, ...],
+    learning_rate: float | Schedule,
+    inference_ratio: float,
+    weight_decay: float,
+    clip: float | None,
+) -> optax.GradientTransformation:
     rates = Parameters(learning_rate, _times(learning_rate, inference_ratio), learning_rate)
     # As groups, because scaling the loss of the inference network would do nothing under Adam.
     by_group: dict[Any, optax.GradientTransformation] = {
@@ -108,11 +131,17 @@ def _optimiser(
     }
     parts = (
         optax.clip_by_global_norm(clip) if clip is not None else None,
-        step,
+        _step(*step),
         optax.add_decayed_weights(weight_decay, mask=_are_weights) if weight_decay else None,
         optax.partition(by_group, Parameters(*Parameters._fields)),
     )
     return optax.chain(*(part for part in parts if part is not None))
+
+
+def _step(kind: str, *settings: Any) -> optax.GradientTransformation:
+    if kind == "adam":
+        return optax.scale_by_adam(*settings)
+    return optax.trace(*settings) if settings[0] else optax.identity()
 
 
 def _are_weights(params: Any) -> Any:

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, UInt32
 
+from nvil.errors import UsageError
+
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 
@@ -24,6 +26,8 @@ def seeded_key(seed: int, purpose: str) -> Key[Array, ""]:
     `split(key)[i]` and `fold_in(key, i)` are the same key in JAX, so two purposes that start from the key of the seed
     itself would meet. The constant folded in here keeps them apart.
     """
+    if not 0 <= seed < 2**32:  # JAX would take it modulo 2^32, and two seeds would be one
+        raise UsageError(f"`seed` must be at least 0 and less than 2^32, got {seed}.")
     return jax.random.fold_in(jax.random.key(seed), np.uint32(zlib.crc32(purpose.encode())))
 
 

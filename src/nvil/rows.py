@@ -55,7 +55,7 @@ class Source(Protocol):
 
 
 class Rows(eqx.Module):
-    """Cases that can be drawn in any order. Storage is shared: `select` copies no data."""
+    """Cases that can be drawn in any order."""
 
     @property
     @abc.abstractmethod

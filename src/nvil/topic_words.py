@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from nvil import apply
 from nvil.contracts import Pair
 from nvil.diagnostics import unit_kl
-from nvil.errors import UsageError
+from nvil.errors import UsageError, at_least
 from nvil.evaluation import as_float
 from nvil.layers import Affine, AutoregressiveBernoulli, Bernoulli, Multinomial
 from nvil.networks import BeliefNetwork, InferenceNetwork
@@ -134,8 +134,7 @@ def topics(pair: Pair, vocabulary: Sequence[str], documents: Any = None, *, word
     units, width = weights.shape
     if len(vocabulary) != width:
         raise UsageError(f"`vocabulary` has {len(vocabulary)} words, and the model counts {width}.")
-    if words < 2:
-        raise UsageError(f"`words` must be at least 2, got {words}.")
+    at_least(2, words=words)
     if documents is None:
         prevalence, order = np.zeros(units), np.argsort(-np.linalg.norm(weights, axis=1), kind="stable")
         on, rows, nats, usual = None, None, None, usual_shares(pair)
@@ -208,8 +207,8 @@ def document_shares(documents: Rows) -> Float[np.ndarray, " words"]:
 def npmi(topics: Int[np.ndarray, "topics words"], documents: Any) -> Float[np.ndarray, " topics"]:
     """The mean normalised pointwise mutual information of the pairs of words of each topic (Lau et al., 2014).
 
-    log(P(a, b) / P(a) P(b)) / -log P(a, b), where P is the share of the documents that hold a word, or both: from -1,
-    for words that never meet, over 0 for independent ones to 1 for words that only come together.
+    log(P(a, b) / P(a) P(b)) / -log P(a, b), where P is the share of the documents that hold a word, or both: from -1
+    (never together) through 0 (independent) to 1 (always together).
     """
     topics = np.asarray(topics)
     rows: Rows = as_rows(documents)

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 from nvil.compiling import compiling
 from nvil.contracts import Constant, Info, Pair, Parameters, SignalInfo, TrainState, Unset
 from nvil.devices import agreed, first_process, here
-from nvil.errors import TrainingError, UsageError
+from nvil.errors import TrainingError, UsageError, at_least
 from nvil.evaluation import Evaluation
 from nvil.learning import Learner, default_validation, gradient_norms
 from nvil.random import seeded_key
@@ -204,8 +204,9 @@ def fit(
     source, validation = checked(pair, data, validation)
     if not isinstance(learner, Learner | None):
         raise UsageError(f"`learner` must be an nvil.Learner, got {type(learner).__name__}.")
+    check_lengths(updates, report_every, patience)
     train, held_out = hold_out(source, validation, seed)
-    for _, report in chunks(
+    every = chunks(
         centred(pair, train),
         train,
         held_out,
@@ -216,9 +217,15 @@ def fit(
         patience=patience,
         seed=seed,
         checkpoint=None if resume is None else resume.checkpoint,
-    ):
-        if report is not None:
-            yield report
+    )
+    # Mistakes are told here, by the call; training begins with the first report that is asked for.
+    return (report for _, report in every if report is not None)
+
+
+def check_lengths(updates: int, report_every: int, patience: int | None) -> None:
+    """Refuse numbers of updates that no training has."""
+    at_least(0, updates=updates)
+    at_least(1, report_every=report_every, patience=patience)
 
 
 def centred(pair: Pair, train: Source) -> Pair:
@@ -265,9 +272,9 @@ def chunks(
     After every chunk comes a `Checkpoint` to go on from, with a `Report` every `report_every` updates. The clock says
     where chunks end, and nothing else: reports and states are the same bits for every cut.
     """
-    for name, value, least in (("updates", updates, 0), ("report_every", report_every, 1), ("patience", patience, 1)):
-        if value is not None and value < least:
-            raise UsageError(f"`{name}` must be at least {least}, got {value}.")
+    check_lengths(updates, report_every, patience)
+    if patience is not None and not held_out.shape[0]:
+        raise UsageError("`patience` is for a better validation bound, and there are no validation cases.")
     rows, left = source.window(0 if checkpoint is None else int(checkpoint.state.step), learner.batch_size)
     if not left:
         raise UsageError(f"The stream ended before it filled a minibatch of {learner.batch_size} cases.")

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from pathlib import Path
 
-from nvil.errors import UsageError, choose
+from nvil.errors import UsageError, at_least, choose
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,14 +62,12 @@ class Choices:
             raise UsageError(f"`white` must be above 0, got {self.white}.")
         if self.values == "counts" and self.binarize not in (None, "none"):
             raise UsageError('`values="counts"` and `binarize` do not go together.')
-        if self.words < 1:
-            raise UsageError(f"`words` must be at least 1, got {self.words}.")
+        at_least(1, words=self.words)
         if self.max_df is not None and not 0 < self.max_df <= 1:
             raise UsageError(f"`max_df` must be above 0 and at most 1, got {self.max_df}.")
         if self.first_index not in (0, 1):
             raise UsageError(f"`first_index` must be 0 or 1, got {self.first_index}.")
-        if self.columns is not None and self.columns < 1:
-            raise UsageError(f"`columns` must be at least 1, got {self.columns}.")
+        at_least(1, columns=self.columns)
         return self
 
     def read_vocabulary(self) -> tuple[str, ...] | None:

@@ -111,7 +111,7 @@ class DisARM(ARM):
 
 
 def arm(*, samples: int = 1) -> ARM:
-    """ARM with `samples` antithetic pairs for every case. Of inference networks of factorial Bernoulli layers.
+    """ARM with `samples` antithetic pairs for every case. For factorial Bernoulli inference networks.
 
     !!! example
 
@@ -121,7 +121,7 @@ def arm(*, samples: int = 1) -> ARM:
 
 
 def disarm(*, samples: int = 1) -> DisARM:
-    """DisARM (U2G) with `samples` antithetic pairs for every case. Of inference networks of factorial Bernoulli layers.
+    """DisARM (U2G) with `samples` antithetic pairs for every case. For factorial Bernoulli inference networks.
 
     !!! example
 

@@ -89,7 +89,7 @@ def _others(values: Float[Array, "samples *_"]) -> Float[Array, "samples *_"]:
 def double_control_variates(*, samples: int = 4) -> DoubleControlVariates:
     """RLOO with double control variates: `samples` of the latents for every case, at least 2.
 
-    Of inference networks of factorial Bernoulli layers.
+    For factorial Bernoulli inference networks.
 
     !!! example
 

@@ -73,7 +73,7 @@ def mean_field(pair: Pair, x: Any) -> tuple[Latents, Float[Array, "cases layers"
 
 
 def muprop(*, samples: int = 1) -> MuProp:
-    """MuProp with `samples` of the latents for every case. Of inference networks of factorial Bernoulli layers.
+    """MuProp with `samples` of the latents for every case. For factorial Bernoulli inference networks.
 
     !!! example
 

@@ -175,7 +175,7 @@ def _value_and_slope(function: Any, at: Array) -> tuple[Float[Array, " cases"], 
 def rebar(*, samples: int = 1, temperature: float = 0.5) -> REBAR:
     """REBAR with `samples` of the latents for every case, and a temperature that starts at `temperature`.
 
-    Of inference networks of factorial Bernoulli layers.
+    For factorial Bernoulli inference networks.
 
     !!! example
 

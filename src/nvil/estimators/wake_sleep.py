@@ -26,7 +26,7 @@ class WakeSleep(Estimator):
         sleep:  grad phi   = grad log Q(h' | x'),            (x', h') ~ P(x, h)   (Eq. 13)
 
     The sleep phase fits Q to the model's own samples, not to the data, so there is no one objective that both phases
-    climb. The model needs `sample(key, cases)` beside the contract.
+    climb. The model needs `sample(key, cases)` besides the contract.
     """
 
     sparse: ClassVar[bool] = True

@@ -52,7 +52,9 @@ def measure(
             curve[name].append(value)
         say(f"epoch {epoch}  validation {score:.4f}  {curve['seconds'][-1]:.0f} s")
 
-    parameters = module.fit(_plain(train, dataset), chosen, validation=_plain(validation, dataset), report=report)
+    parameters = module.fit(
+        _plain(train.fixed(), dataset), chosen, validation=_plain(validation, dataset), report=report
+    )
     say("evaluating")
     test = _plain(as_rows(dataset.test).fixed(), dataset)
     by = how.pop("by", "log_prob")

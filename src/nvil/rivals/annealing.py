@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from nvil.rivals.checks import at_least
+from nvil.errors import at_least
 
 
 class Estimate(NamedTuple):

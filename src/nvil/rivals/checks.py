@@ -41,13 +41,7 @@ def document_lengths(counts: Any) -> np.ndarray:
     return np.asarray(counts.sum(axis=1)).ravel()
 
 
-def at_least(minimum: int, **settings: int) -> None:
-    for name, value in settings.items():
-        if value < minimum:
-            raise UsageError(f"{name} must be at least {minimum}, got {value}.")
-
-
 def above_zero(**settings: float) -> None:
     for name, value in settings.items():
         if not value > 0:
-            raise UsageError(f"{name} must be above 0, got {value}.")
+            raise UsageError(f"`{name}` must be above 0, got {value}.")

@@ -154,7 +154,7 @@ class Config:
         "geometric", "learning", "For vimco: the mean that stands for a left-out weight, geometric or arithmetic."
     )
     gamma: float = option(
-        0.0, "learning", "For ovis: 0 is unbiased; up to 1, for many samples of like weight, biased with less noise."
+        0.0, "learning", "For ovis: 0 is unbiased; towards 1, biased but less noisy where samples have similar weights."
     )
     sleep: float = option(
         0.5,
@@ -198,19 +198,19 @@ class Config:
     average: float | None = option(
         None,
         "learning",
-        "Use parameters averaged over this share of the updates, the last ones, such as 0.1; by default none are.",
+        "Use parameters averaged over the last share of the updates, such as 0.1; by default off.",
     )
 
     values: str = option(
         Choices.values,
         "data",
-        "What the values are: binary, counts (of words), numbers (real ones), categories (each value the number of "
-        "one, from 0), or auto: bits or counts, whatever is unambiguous.",
+        "What the values are: binary, counts (of words), numbers (real ones), categories (numbered from "
+        "0), or auto: binary or counts, where that is unambiguous.",
     )
     binarize: str | None = option(
         None,
         "data",
-        "How grey levels become binary: threshold, stochastic (each draw anew; mnist's default) or none (refused).",
+        "How grey levels become binary: threshold, stochastic (redrawn each time; mnist's default) or none (reject).",
     )
     threshold: float | None = option(
         None, "data", "On from this value up, in the data's own units; by default halfway between the extremes."
@@ -219,10 +219,10 @@ class Config:
         None, "data", "For stochastic: the value that is certainly on; by default 1 for values up to 1, else 255."
     )
     words: int = option(
-        Choices.words, "data", "For text: how many words to count; they are those that most documents have."
+        Choices.words, "data", "For text: how many words to count, those that occur in the most documents."
     )
     stop_words: str | None = option(
-        None, "data", "For text: english, the default, leaves its most common words out; none keeps them."
+        None, "data", "For text: english (the default) leaves out the most common English words; none keeps them."
     )
     max_df: float | None = option(
         None,
@@ -248,10 +248,10 @@ class Config:
     validation: int | None = option(
         None,
         "run",
-        "Training cases held out to keep the best parameters by; 0 keeps the last. By default a twentieth, from 100 to "
+        "Training cases held out to pick the best parameters; 0 keeps the last. By default a twentieth, from 100 to "
         "1000; 100 in the paper. Some data sets bring their own.",
     )
-    report_every: int = option(1000, "run", "Updates between reports and looks at the validation bound.")
+    report_every: int = option(1000, "run", "Updates between reports, each with a validation bound.")
     patience: int | None = option(
         None, "run", "Stop after this many reports without a better validation bound; by default never."
     )

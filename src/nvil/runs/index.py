@@ -25,7 +25,7 @@ from nvil.data import text
 from nvil.data.choices import Choices
 from nvil.data.loading import load_cases, names_of
 from nvil.data.sparse import as_matrix, sparse_rows
-from nvil.errors import UsageError
+from nvil.errors import UsageError, at_least
 from nvil.rows import as_rows
 from nvil.runs import checkpoints, storage
 from nvil.runs.run import Run
@@ -93,8 +93,7 @@ class Index:
 
     def search_codes(self, codes: UInt8[np.ndarray, "queries bytes"], count: int, *, by: str) -> list[list[Hit]]:
         """The cases nearest to given codes."""
-        if count < 1:
-            raise UsageError(f"`count` must be at least 1, got {count}.")
+        at_least(1, count=count)
         rows, distances = nearest(self.codes, codes, count, by=by)
         return [
             [Hit(self.names[row], int(row), int(distance)) for row, distance in zip(*found, strict=True)]

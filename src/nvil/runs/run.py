@@ -210,6 +210,9 @@ class Run:
         _check_path(config.vocabulary)
         train = as_source(dataset.train)
         cases = train.first().shape[0]
+        if config.validation is not None and dataset.validation is not None:
+            log.warning("%s brings validation cases of its own: `validation` is not used.", dataset.name)
+            config = dataclasses.replace(config, validation=None)
         if config.validation is None and dataset.validation is None:
             config = dataclasses.replace(config, validation=default_validation(cases))
         if dataset.validation is None and isinstance(train, Rows):
@@ -569,7 +572,7 @@ def _first_checkpoint(seconds: float) -> str:
 
 
 def made_with() -> dict[str, str]:
-    """What a run's bits depend on beside its config."""
+    """What a run's bits depend on besides its config."""
     facts = (platform.python_version(), platform.platform(), jax.devices()[0].device_kind)
     packages = (importlib.metadata.version(name) for name in ("nvil", *PACKAGES))
     return dict(zip(MADE_WITH, (*packages, *facts), strict=True))
@@ -579,8 +582,7 @@ def _say_if_changed(before: Mapping[str, str], now: Mapping[str, str]) -> None:
     changed = [f"{name} {before[name]} -> {now[name]}" for name in before if before[name] != now[name]]
     if changed:
         log.warning(
-            "This run began with other versions (%s); it goes on, but perhaps not to the same bits as without the "
-            "change.",
+            "This run began with other versions (%s); it resumes, but perhaps not to the same bits.",
             "; ".join(changed),
         )
 
@@ -653,7 +655,7 @@ def _check_path(path: str | None) -> None:
     try:
         (path or "").encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"The path {path!r} is not UTF-8, as a run needs it; give it another name.") from error
+        raise UsageError(f"The path {path!r} is not UTF-8, which a run needs; rename it.") from error
 
 
 def _check_memory(shapes: Pair) -> None:
