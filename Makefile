@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test test-slow mutants check format bench figures docs dist clean
+.PHONY: demo test test-slow mutants check format bench figures docs site dist clean
 
 demo: $(READY)
 	$(BIN)/nvil train --out runs/demo
@@ -40,7 +40,10 @@ figures: $(READY)
 	$(BIN)/python docs/variance.py
 	$(BIN)/python docs/estimators.py
 
-docs: $(VENV)/.installed-docs  # the site; a warning is an error
+docs: site  # the site, and then every command on it, with training cut short
+	$(BIN)/python -m pytest -n 2 -m pages tests/test_pages.py
+
+site: $(VENV)/.installed-docs  # a warning is an error
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/site
 	@echo build/site/index.html
 

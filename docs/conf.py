@@ -1,4 +1,4 @@
-"""The documentation site: `make docs` builds it into build/site, and a warning is an error."""
+"""The documentation site: `make site` builds it into build/site, and a warning is an error."""
 
 import sys
 from importlib.metadata import version as installed
