@@ -62,11 +62,12 @@ def measure(
     estimate = found if isinstance(found, Estimate) else None
     log_probs = np.asarray(found if estimate is None else estimate.log_prob, float)
     rows = np.arange(test.shape[0]) if estimate is None else estimate.rows
-    figure, error, perplexity = -float(np.mean(log_probs)), float(np.std(log_probs, ddof=1) / len(rows) ** 0.5), None
+    figure, perplexity = -float(np.mean(log_probs)), None
     if dataset.documents:
         lengths = as_rows(dataset.test).row_sums()[rows]
-        perplexity, errors = perplexities(log_probs, lengths)._asdict(), perplexity_errors(log_probs, lengths)
-        figure, error = perplexity["per_document"], errors.per_document
+        errors = {f"{name}_se": error for name, error in perplexity_errors(log_probs, lengths)._asdict().items()}
+        perplexity = {**perplexities(log_probs, lengths)._asdict(), **errors}
+        figure = perplexity["per_document"]
     result = {
         "format": FORMAT,
         "table": rival.table,
@@ -76,7 +77,7 @@ def measure(
         "figure": figure,
         "paper": rival.value,
         "bound": float(np.mean(log_probs)),
-        "bound_se": error,
+        "bound_se": float(np.std(log_probs, ddof=1) / len(rows) ** 0.5),
         "estimate_error": None if estimate is None else float(np.mean(estimate.standard_error)),
         "cases": len(rows),
         "perplexity": perplexity,
