@@ -426,8 +426,8 @@ MUTANTS = (
     Mutant(
         "the signal is differentiated",
         "estimators/nvil.py",
-        "signal, new_state = jax.lax.stop_gradient((signal, new_state))",
-        "signal, new_state = signal, new_state",
+        "signal, unscaled, new_state = jax.lax.stop_gradient((signal, unscaled, new_state))",
+        "unscaled, new_state = jax.lax.stop_gradient((unscaled, new_state))",
         PSI,
     ),
     Mutant(
@@ -512,8 +512,8 @@ MUTANTS = (
     Mutant(
         "the validation bound is measured on training rows",
         "training.py",
-        "learner.validate(learned, held_out,",
-        "learner.validate(learned, rows,",
+        "_validated(learner, learned, held_out,",
+        "_validated(learner, learned, rows,",
         HELD_OUT,
     ),
     Mutant(
@@ -526,15 +526,15 @@ MUTANTS = (
     Mutant(
         "every validation draws the same",
         "training.py",
-        "samples=validation_samples, seed=done)",
-        "samples=validation_samples, seed=0)",
+        "held_out, validation_samples, done)",
+        "held_out, validation_samples, 0)",
         HELD_OUT,
     ),
     Mutant(
         "the worst parameters are kept",
         "training.py",
-        "if agreed(found.bound > best.bound):",
-        "if agreed(best.step == 0 or found.bound < best.bound):",
+        "elif agreed(found.bound > best.bound):",
+        "elif agreed(best.step == 0 or found.bound < best.bound):",
         named("training", "the_best_parameters_are_those_of_the_best_validation_bound"),
     ),
     Mutant(

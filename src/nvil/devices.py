@@ -8,7 +8,9 @@ Every process reads all of the data, which is in memory, and takes part in every
 diagnoses and writes the run's folder, and what it decides goes for all (`agreed`).
 """
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -111,14 +113,16 @@ def agreed(value: int) -> int:
     """The `value` of the first process."""
     if jax.process_count() == 1:
         return value
-    return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
+    with reaching_all():
+        return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
 
 
 def any_process(value: bool) -> bool:
     """Whether `value` is true in some process."""
     if jax.process_count() == 1:
         return value
-    return bool(np.any(multihost_utils.process_allgather(np.int32(value))))
+    with reaching_all():
+        return bool(np.any(multihost_utils.process_allgather(np.int32(value))))
 
 
 def from_first(tree: Any) -> Any:
@@ -128,7 +132,8 @@ def from_first(tree: Any) -> Any:
     arrays, static = eqx.partition(tree, eqx.is_array)
     keys = jax.tree.map(_is_key, arrays)
     plain = jax.tree.map(lambda leaf, key: np.asarray(jax.random.key_data(leaf) if key else leaf), arrays, keys)
-    sent = multihost_utils.broadcast_one_to_all(plain)
+    with reaching_all():
+        sent = multihost_utils.broadcast_one_to_all(plain)
     return eqx.combine(
         jax.tree.map(lambda leaf, key: jax.random.wrap_key_data(leaf) if key else leaf, sent, keys), static
     )
@@ -192,6 +197,21 @@ class LostError(TrainingError):
             f"Another process of this run has ended or cannot be reached ({_first_line(error)}). What was saved before "
             "is kept; give the same command again to go on, with another number of processes if need be."
         )
+
+
+@contextlib.contextmanager
+def reaching_all() -> Iterator[None]:
+    """Around what all processes do together: where they cannot reach each other, the error is a `LostError`.
+
+    Gloo's failures come as a JaxRuntimeError where they are met while computing, and as a plain ValueError otherwise.
+    """
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        met = isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)
+        if jax.process_count() == 1 or not met:
+            raise
+        raise LostError(error) from error
 
 
 def _is_key(leaf: Any) -> bool:

@@ -299,12 +299,8 @@ def chunks(
             if not left:
                 break
         # Reports stand at multiples of `report_every`, wherever a run was resumed.
-        ends = (
-            report_every - done % report_every,
-            updates - done,
-            *([cut_every - done % cut_every] if cut_every else []),
-        )
-        count = min(agreed(size), left, *ends)  # clocks differ
+        ends = [every - done % every for every in (report_every, cut_every) if every]
+        count = min(agreed(size), left, updates - done, *ends)  # clocks differ
         began = time.perf_counter()
         current, chunk = jax.block_until_ready(train_chunk(learner, current, rows, count, since))
         took = time.perf_counter() - began
@@ -321,34 +317,43 @@ def chunks(
             due, updates = (False, updates) if left else (True, done)
         if due:
             learned = here(learner.learned(current))
-            found = None
-            if held_out.shape[0]:
-                found = Evaluation(0.0, None, None, validation_samples, held_out.shape[0])  # known to the first alone
-                if first_process():
-                    with contextlib.nullcontext() if reported else compiling("the validation bound"):
-                        found = learner.validate(learned, held_out, samples=validation_samples, seed=done)
-                if not agreed(math.isfinite(found.bound)):
-                    raise DivergedError(done, good)
-                if agreed(found.bound > best.bound):
-                    best = Best(learned, found.bound, done)
-            else:
+            with contextlib.nullcontext() if reported else compiling("the validation bound"):
+                found = _validated(learner, learned, held_out, validation_samples, done)
+            if found is None:
                 best = Best(learned, float(chunk.info.bound), done)
+            elif not agreed(math.isfinite(found.bound)):
+                raise DivergedError(done, good)
+            elif agreed(found.bound > best.bound):
+                best = Best(learned, found.bound, done)
             since = rows.everywhere(jax.tree.map(jnp.zeros_like, since))
             good = Checkpoint(current, since, best)
-            report = Report(
-                updates=done,
-                bound=float(chunk.info.bound),
-                validation_bound=None if found is None else found.bound,
-                validation_se=None if found is None else found.bound_se,
-                signal=jax.tree.map(np.asarray, chunk.info.signal),
-                gradient_norms=tuple(chunk.gradient_norms.tolist()),
-                updates_per_second=timed / seconds,
-                checkpoint=good,
-            )
+            report = _report(chunk, found, timed / seconds, good)
             timed, seconds, reported = 0, 0.0, True
         yield Checkpoint(current, since, best), report
     if not left and (failure := getattr(source, "failure", None)) is not None:
         raise failure
+
+
+def _validated(learner: Learner, pair: Pair, held_out: Rows, samples: int, seed: int) -> Evaluation | None:
+    """The validation bound, which only the first of several processes knows; None without validation cases."""
+    if not held_out.shape[0]:
+        return None
+    if not first_process():
+        return Evaluation(0.0, None, None, samples, held_out.shape[0])
+    return learner.validate(pair, held_out, samples=samples, seed=seed)
+
+
+def _report(chunk: Chunk, found: Evaluation | None, updates_per_second: float, checkpoint: Checkpoint) -> Report:
+    return Report(
+        updates=int(checkpoint.state.step),
+        bound=float(chunk.info.bound),
+        validation_bound=None if found is None else found.bound,
+        validation_se=None if found is None else found.bound_se,
+        signal=jax.tree.map(np.asarray, chunk.info.signal),
+        gradient_norms=tuple(chunk.gradient_norms.tolist()),
+        updates_per_second=updates_per_second,
+        checkpoint=checkpoint,
+    )
 
 
 def _done(step: int, updates: int, best: Best, patience: int | None, report_every: int) -> bool:

@@ -37,7 +37,7 @@ from nvil.contracts import Constant, Pair, Unset
 from nvil.data.dataset import Cases, Dataset, Kind, column_deviations, fingerprint
 from nvil.data.readers import physical_memory
 from nvil.data.registry import NAMED
-from nvil.devices import LostError, SpreadRows, agreed, any_process, first_process, here, spread
+from nvil.devices import SpreadRows, agreed, any_process, first_process, here, reaching_all, spread
 from nvil.errors import UsageError, choose
 from nvil.learning import Learner, default_validation
 from nvil.models import categories_of, has_numbers, lengths_of
@@ -527,30 +527,29 @@ class Run:
                 checkpoints.save_checkpoint(self.folder, checkpoint, version)
 
         try:
-            for checkpoint, report in chunks:
-                done = int(checkpoint.state.step)
-                if reached is None and writes:  # nothing is written before it is known that training works at all
-                    self.write_config()
-                if report is not None and writes:
-                    with contextlib.nullcontext() if reported else compiling("the diagnostics"):
-                        report = dataclasses.replace(report, diagnostics=learner.diagnose(here(report.state), known))
-                    reported = True
-                    metrics.add_report(self.folder, report, time.monotonic() - reported_at)
-                    reported_at = time.monotonic()
-                reached = checkpoint
-                if time.monotonic() - saved_at >= checkpoint_seconds or (
-                    checkpoint_updates and done % checkpoint_updates == 0
-                ):
-                    save(checkpoint)
-                    saved, saved_at = done, time.monotonic()
-                if report is not None:
-                    yield report
-                if any_process(after_chunk(done)):
-                    break
-        except jax.errors.JaxRuntimeError as error:
-            if jax.process_count() == 1:
-                raise
-            raise LostError(error) from error
+            with reaching_all():
+                for checkpoint, report in chunks:
+                    done = int(checkpoint.state.step)
+                    if reached is None and writes:  # nothing is written before it is known that training works at all
+                        self.write_config()
+                    if report is not None and writes:
+                        with contextlib.nullcontext() if reported else compiling("the diagnostics"):
+                            report = dataclasses.replace(
+                                report, diagnostics=learner.diagnose(here(report.state), known)
+                            )
+                        reported = True
+                        metrics.add_report(self.folder, report, time.monotonic() - reported_at)
+                        reported_at = time.monotonic()
+                    reached = checkpoint
+                    if time.monotonic() - saved_at >= checkpoint_seconds or (
+                        checkpoint_updates and done % checkpoint_updates == 0
+                    ):
+                        save(checkpoint)
+                        saved, saved_at = done, time.monotonic()
+                    if report is not None:
+                        yield report
+                    if any_process(after_chunk(done)):
+                        break
         except UsageError as error:  # a bad case of a stream
             if reached is None:
                 raise
