@@ -7,7 +7,10 @@ from typing import Annotated, Any
 
 import tyro
 
-from nvil.cli.commands import CLASSES, TAKEN, fit_run, group, option, parse_choices, print_result
+from nvil.cli.fitting import fit_run
+from nvil.cli.groups import CLASSES, TAKEN, group, parse_choices
+from nvil.cli.options import option
+from nvil.cli.results import print_result
 from nvil.errors import TrainingError, UsageError
 
 GRID = dataclasses.make_dataclass(
