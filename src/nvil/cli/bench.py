@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from nvil.cli.options import command
-from nvil.errors import UsageError, choose
+from nvil.errors import at_least, choose
 
 
 @command
@@ -45,16 +45,14 @@ def bench(
     from nvil.runs.run import made_with
     from nvil.runs.storage import output_file, save_text
 
-    if rounds < 1:
-        raise UsageError(f"`rounds` must be at least 1, got {rounds}.")
+    at_least(1, rounds=rounds)
     if out is not None:
         output_file(out, (".json",))
     if full:
         models, batch_size = tuple(MODELS), (20, 100, 400)
     for name in models:
         choose("model", name, MODELS)
-    if min(batch_size) < 1:
-        raise UsageError(f"`batch_size` must be at least 1, got {min(batch_size)}.")
+    at_least(1, batch_size=min(batch_size))
     sides = measure.installed()
     for side in measure.SIDES:
         if side not in sides:

@@ -6,7 +6,7 @@ from tyro.conf import Positional
 
 from nvil.cli.arrays import by_latent, most_likely
 from nvil.cli.options import command
-from nvil.errors import UsageError
+from nvil.errors import at_least
 
 
 @command
@@ -47,8 +47,7 @@ def encode(
     from nvil.runs.run import Run
     from nvil.runs.storage import output_file, save_arrays
 
-    if samples < 1:
-        raise UsageError(f"`samples` must be at least 1, got {samples}.")
+    at_least(1, samples=samples)
     opened = Run.open(run)
     pair = opened.load_best()
     cases = load_run_cases(opened, data, binarize=binarize, threshold=threshold, white=white, drop_columns=drop_columns)

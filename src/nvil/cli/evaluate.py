@@ -8,7 +8,7 @@ from tyro.conf import Positional
 
 from nvil.cli.options import command
 from nvil.cli.results import standard_error
-from nvil.errors import UsageError
+from nvil.errors import UsageError, at_least
 
 if TYPE_CHECKING:
     from nvil.data.dataset import Cases
@@ -80,14 +80,8 @@ def evaluate(
         raise UsageError("`split` is of the run's own data; leave it out where other cases take its place.")
     if temperatures is not None and estimate != "ais":
         raise UsageError('`temperatures` are for `estimate="ais"`.')
-    for name, value, least in (
-        ("cases", cases, 1),
-        ("simulated", simulated, 1),
-        ("samples", samples, 1),
-        ("temperatures", temperatures, 2),
-    ):
-        if value is not None and value < least:
-            raise UsageError(f"`{name}` must be at least {least}, got {value}.")
+    at_least(1, cases=cases, simulated=simulated, samples=samples)
+    at_least(2, temperatures=temperatures)
     if simulated is not None:
         if data is not None or cases is not None:
             raise UsageError("`simulated` cases take the place of data: leave `data` and `cases` out.")

@@ -10,7 +10,7 @@ import tyro
 
 from nvil.cli.hints import hint
 from nvil.cli.options import MANNER, option
-from nvil.errors import UsageError
+from nvil.errors import UsageError, at_least
 from nvil.runs.config import CHECKPOINT_SECONDS, OWN_OPTIONS, Config, config_file, estimators_own
 
 GROUPS = {
@@ -123,10 +123,8 @@ def _of(kind: type, values: dict[str, Any]) -> dict[str, Any]:
 
 def how_to_fit(options: Any) -> dict[str, Any]:
     """What `fit_run` takes of the group "run", if checkpoints can be as often as it says."""
-    if not options.checkpoint_seconds >= 0:
-        raise UsageError(f"`checkpoint_seconds` must be at least 0, got {options.checkpoint_seconds}.")
-    if options.checkpoint_updates is not None and options.checkpoint_updates < 1:
-        raise UsageError(f"`checkpoint_updates` must be at least 1, got {options.checkpoint_updates}.")
+    at_least(0, checkpoint_seconds=options.checkpoint_seconds)
+    at_least(1, checkpoint_updates=options.checkpoint_updates)
     names = ("quiet", "checkpoint_seconds", "checkpoint_updates", "tensorboard")
     return {name: getattr(options, name) for name in names}
 

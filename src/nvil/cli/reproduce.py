@@ -9,7 +9,7 @@ from tyro.conf import Positional
 
 from nvil.cli.fitting import fit_run
 from nvil.cli.options import command
-from nvil.errors import TrainingError, UsageError, choose
+from nvil.errors import TrainingError, UsageError, at_least, choose
 
 
 @command
@@ -53,8 +53,7 @@ def reproduce(
     """
     from nvil.reproduce import presets
 
-    if jobs is not None and jobs < 0:
-        raise UsageError(f"`jobs` must be at least 0, got {jobs}.")
+    at_least(0, jobs=jobs)
     if budget is not None and not budget > 0:
         raise UsageError(f"`budget` must be above 0, got {budget}.")
     if table is None and not render:

@@ -7,7 +7,7 @@ from tyro.conf import Positional
 
 from nvil.cli.arrays import by_latent, most_likely, sparse_parts
 from nvil.cli.options import command
-from nvil.errors import UsageError
+from nvil.errors import UsageError, at_least
 
 if TYPE_CHECKING:
     from nvil.data.dataset import Cases
@@ -43,8 +43,7 @@ def sample(
     from nvil.runs.run import Run
     from nvil.runs.storage import output_file
 
-    if count < 1:
-        raise UsageError(f"`count` must be at least 1, got {count}.")
+    at_least(1, count=count)
     opened = Run.open(run)
     opened.like()  # before its data: of a pair from Python, neither is to be had
     output_file(out, (".png", ".txt", ".npz"))
