@@ -77,7 +77,7 @@ def plain_diagnose(_: Any, state: Any, rows: Any) -> Any:
 
 
 def main() -> None:
-    import nvil.cli.commands
+    import nvil.cli.train
     import nvil.evaluation
     import nvil.report
     import nvil.runs.run

@@ -17,7 +17,7 @@ import pytest
 
 import nvil
 import nvil.report
-from nvil.cli import commands, main
+from nvil.cli import groups, hints, main
 from nvil.data import load
 from nvil.runs import Config, Run
 from processes import plain_diagnose, plain_page
@@ -832,9 +832,9 @@ def test_the_options_of_other_tools_get_a_hint(arguments, sentence, capsys):
 
 
 def test_the_options_of_other_tools_are_none_of_ours():
-    names = {field.name for kind in commands.CLASSES.values() for field in dataclasses.fields(kind)} | {"count"}
-    assert set(commands.OTHER_TOOLS.values()) <= names
-    assert not set(commands.OTHER_TOOLS) & names
+    names = {field.name for kind in groups.CLASSES.values() for field in dataclasses.fields(kind)} | {"count"}
+    assert set(hints.OTHER_TOOLS.values()) <= names
+    assert not set(hints.OTHER_TOOLS) & names
 
 
 def test_the_library_names_arguments_and_only_the_command_line_flags():

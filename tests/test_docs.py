@@ -18,7 +18,7 @@ import tyro
 import nvil
 import nvil.devices
 import nvil.report
-from nvil.cli import COMMANDS, commands, main, sweep
+from nvil.cli import COMMANDS, groups, main, sweep
 from nvil.runs import Config, checkpoints
 from nvil.training import Best
 from processes import plain_diagnose, plain_page
@@ -149,8 +149,8 @@ def reading(monkeypatch):
     def stop(*_, **__):
         raise Understood
 
-    monkeypatch.setattr(commands.tyro, "cli", read)
-    monkeypatch.setattr(commands, "_given", lambda words: {})  # runs that the page has the reader make
+    monkeypatch.setattr(tyro, "cli", read)
+    monkeypatch.setattr(groups, "_given", lambda words: {})  # runs that the page has the reader make
     monkeypatch.setattr(Config, "load_data", stop)
     monkeypatch.setattr(nvil.devices, "connect", stop)  # this process keeps the devices that it has
     monkeypatch.setattr(sweep, "_train_all", stop)

@@ -11,7 +11,7 @@ import pytest
 import nvil
 from helpers import assert_trees_close, random_cases, random_pair, randomised, started
 from nvil import estimators, exact
-from nvil.cli.commands import of_samples
+from nvil.cli.fitting import of_samples
 from nvil.estimators.samples import sample_latents
 from nvil.rows import as_rows
 from nvil.runs.config import Config

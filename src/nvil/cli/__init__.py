@@ -5,6 +5,7 @@ Nothing heavy is imported until a command that needs it has been understood.
 
 import difflib
 import errno
+import importlib
 import io
 import logging
 import os
@@ -135,9 +136,12 @@ def _command(words: list[str]) -> Callable[[list[str]], None] | None:
         hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(COMMANDS)}."
         kind = "option" if first.startswith("-") else "command"
         raise UsageError(f"Unknown {kind} {first!r}; {hint}")
-    from nvil.cli import commands
+    return named(first)
 
-    return commands.PARSED[first]
+
+def named(command: str) -> Callable[[list[str]], None]:
+    """A command by its name, which is also that of its module."""
+    return getattr(importlib.import_module(f"nvil.cli.{command}"), command)
 
 
 def _help() -> str:

@@ -7,7 +7,9 @@ from json import dumps as to_json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nvil.cli.commands import CLASSES, RunChoices, checked, fit_run, folder_of, group, option, parse_choices
+from nvil.cli.fitting import fit_run
+from nvil.cli.groups import CLASSES, folder_of, group, how_to_fit, parse_choices
+from nvil.cli.options import option
 from nvil.errors import UsageError
 from nvil.runs.config import Config, estimators_own
 
@@ -35,7 +37,6 @@ COMPARED = {
     "what": group(
         "what", option("out", Path | None, None, "The comparison's folder; by default runs/ and a name of its own.")
     ),
-    "run": RunChoices,
 }
 
 
@@ -52,7 +53,7 @@ def compare(words: list[str]) -> None:
       nvil compare --from runs/mine --estimators nvil rloo disarm vimco --minutes 5
     """
     parsed, config = parse_choices(compare, COMPARED, words)
-    asked, options = parsed.comparison, checked(parsed.run)
+    asked, how = parsed.comparison, how_to_fit(parsed.run)
     said = {word.partition("=")[0] for word in words}
     if "--updates" in said:
         raise UsageError("Time decides how many updates there are: give `seconds` or `minutes` in place of `updates`.")
@@ -72,15 +73,7 @@ def compare(words: list[str]) -> None:
 
     def train(run: "Run", dataset: "Dataset", each: Callable[[Any], None]) -> None:
         print(f"nvil: {run.folder.name}", file=sys.stderr)
-        fit_run(
-            run,
-            dataset,
-            quiet=options.quiet,
-            checkpoint_seconds=options.checkpoint_seconds,
-            checkpoint_updates=options.checkpoint_updates,
-            tensorboard=options.tensorboard,
-            each=each,
-        )
+        fit_run(run, dataset, each=each, **how)
 
     found = comparison.compare(config, folder, train, seconds=seconds, estimators=asked.estimators)
     save_text(folder / "comparison.json", to_json(found, indent=1) + "\n")

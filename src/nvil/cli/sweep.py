@@ -7,8 +7,11 @@ from typing import Annotated, Any
 
 import tyro
 
-from nvil.cli.commands import CLASSES, TAKEN, fit_run, group, option, parse_choices, print_result
-from nvil.errors import TrainingError, UsageError
+from nvil.cli.fitting import fit_run
+from nvil.cli.groups import CLASSES, TAKEN, group, parse_choices
+from nvil.cli.options import option
+from nvil.cli.results import print_result
+from nvil.errors import TrainingError, UsageError, at_least
 
 GRID = dataclasses.make_dataclass(
     "sweep",
@@ -90,10 +93,8 @@ def sweep(words: list[str]) -> None:
     if options.only is not None:
         _train_one(found, options.only)
         return
-    for name, least in (("jobs", 1), ("budget", 0)):
-        value = getattr(options, name)
-        if value is not None and not value >= least:
-            raise UsageError(f"`{name}` must be at least {least}, got {value}.")
+    at_least(1, jobs=options.jobs)
+    at_least(0, budget=options.budget)
     assert isinstance(found, Sweep)
     _train_all(found, options.jobs, options.budget)
 

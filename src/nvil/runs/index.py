@@ -22,12 +22,12 @@ from nvil import apply
 from nvil.codes import nearest, pack
 from nvil.contracts import Pair
 from nvil.data import text
-from nvil.data.choices import Choices
-from nvil.data.loading import load_cases, names_of
+from nvil.data.loading import names_of
 from nvil.data.sparse import as_matrix, sparse_rows
 from nvil.errors import UsageError, at_least
 from nvil.rows import as_rows
 from nvil.runs import checkpoints, storage
+from nvil.runs.cases import load_run_cases
 from nvil.runs.run import Run
 
 FILE = "index.npz"
@@ -135,20 +135,6 @@ class Index:
                 f"{run.folder}"
             )
         return index
-
-
-def load_run_cases(run: Run, data: Any, choices: Choices | None = None) -> Any:
-    """The cases of a file, or cases, made what the run's own data was made, but for other `choices`."""
-    if run.config is None:
-        raise UsageError(f"{run.folder} was trained from Python on a pair of its own; give cases to nvil.encode.")
-    return load_cases(
-        data,
-        run.config.choices() if choices is None else choices,
-        visible=run.facts.visible,
-        kind=run.kind,
-        categories=run.facts.visible_categories,
-        vocabulary=run.vocabulary,
-    )
 
 
 def probabilities(run: Run, pair: Pair, cases: Any, layer: int) -> Float[np.ndarray, "cases units"]:
