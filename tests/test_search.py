@@ -119,7 +119,7 @@ def test_a_short_text_counts_as_one_of_the_usual_length(run):
         (["xylophone"], "No word of the query is one of the 8"),
         ([], "Say what to search for: a text, --data or --like, one of them"),
         (["moon", "--like", "x"], "Say what to search for"),
-        (["--like", "x"], "There is no case 'x' in the index, whose first one is 'train/faith/3'"),
+        (["--like", "x"], "The index has no case 'x'; its first is 'train/faith/3'"),
         (["moon", "--count", "0"], "--count must be at least 1, got 0"),
         (["moon", "--index", "none.npz"], " --out none.npz\n"),
     ],

@@ -20,7 +20,7 @@ from nvil.errors import DownloadError, TrainingError, UsageError
 
 COMMANDS = {
     "train": "Train a model together with its inference network.",
-    "resume": "Go on with a run, without repeating its options.",
+    "resume": "Resume a run without repeating its options.",
     "evaluate": "Estimate the bound of a trained model, or its log-likelihood.",
     "sample": "Draw samples from a trained model.",
     "encode": "Encode cases with the inference network.",
@@ -154,7 +154,7 @@ def _help() -> str:
         "",
         "Start with `nvil train`: it trains a small model on the digits that ship with scikit-learn.",
         "`nvil COMMAND --help` shows the options of a command, `nvil --version` the version,",
-        "`nvil --print-completion bash` what bash needs to complete them; or zsh, or fish.",
+        "`nvil --print-completion bash` a completion script for bash (or zsh, fish).",
     ]
     return "\n".join(lines)
 

@@ -86,7 +86,7 @@ def evaluate(
         if data is not None or cases is not None:
             raise UsageError("`simulated` cases take the place of data: leave `data` and `cases` out.")
         if opened.facts.context:
-            raise UsageError("`simulated` is for models of whole cases, and this one is of columns given others.")
+            raise UsageError("`simulated` is not for conditional models, and this is one.")
         if estimate == "ais":  # which draws its own
             _evaluate_sandwich(pair, simulated, samples or 5, temperatures or 1000, seed, json)
             return

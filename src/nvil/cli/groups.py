@@ -14,7 +14,7 @@ from nvil.errors import UsageError, at_least
 from nvil.runs.config import CHECKPOINT_SECONDS, OWN_OPTIONS, Config, config_file, estimators_own
 
 GROUPS = {
-    "what": "What to train, and for how long. A newcomer needs no more than these.",
+    "what": "What to train, and for how long. Enough for a first run.",
     "model": "The networks.",
     "learning": "How they learn.",
     "data": "What the data's values are, where it does not say so itself.",
@@ -51,7 +51,7 @@ CLASSES = {
         *TAKEN,
         option("quiet", bool, False, "No progress on standard error."),
         option("checkpoint_seconds", float, CHECKPOINT_SECONDS, "How old the last checkpoint may get."),
-        option("checkpoint_updates", int | None, None, "Write one at every multiple of this many updates as well."),
+        option("checkpoint_updates", int | None, None, "Also write one every this many updates."),
         option("tensorboard", bool, False, "Write reports for TensorBoard to the run's folder too."),
     ),
 }

@@ -40,10 +40,10 @@ def reproduce(
         table: table1, table2, table3 or figure1.
         row: One cell, by its name (see --cells); without it, all of them.
         recipe: paper is the paper's own protocol, best a better one for the same models, quick that one in three
-            eighths of the updates (Tables 1 and 2), rival the models that the paper quotes figures of; the figure has
+            eighths of the updates (Tables 1 and 2), rival the models whose figures the paper quotes; figure1 has
             only paper.
-        jobs: Cells side by side; by default one per core. 0 trains in this very process.
-        budget: Minutes after which to save and stop; the same command goes on.
+        jobs: Cells side by side; by default one per core. 0 trains in this process.
+        budget: Minutes after which to save and stop; the same command resumes.
         data: Another data set or file than the preset's, for one cell; the results say so.
         runs: The folder of the run folders.
         results: The folder of the JSON files.
@@ -57,7 +57,7 @@ def reproduce(
     if budget is not None and not budget > 0:
         raise UsageError(f"`budget` must be above 0, got {budget}.")
     if table is None and not render:
-        raise UsageError("Say what to reproduce: table1, table2, table3 or figure1; or --render the results there are.")
+        raise UsageError("Say what to reproduce: table1, table2, table3 or figure1; or --render existing results.")
     recipe = recipe or ("paper" if table == "figure1" else "best")
     if table is not None and recipe == "rival":
         if jobs is not None or budget is not None:

@@ -10,7 +10,7 @@ from nvil.cli.train import train_run
 
 @command
 def resume(run: Positional[Path], updates: int | None = None, quiet: bool = False) -> None:
-    """Go on with a run, without repeating its options.
+    """Resume a run without repeating its options.
 
     Args:
         run: The run's folder.

@@ -51,7 +51,7 @@ def search(
     else:
         assert like is not None
         if like not in loaded.names:
-            raise UsageError(f"There is no case {like!r} in the index, whose first one is {loaded.names[0]!r}.")
+            raise UsageError(f"The index has no case {like!r}; its first is {loaded.names[0]!r}.")
         row = loaded.names.index(like)
         found = loaded.search_codes(loaded.codes[row : row + 1], count, by=by)
     for i, hits in enumerate(found):

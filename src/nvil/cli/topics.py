@@ -21,8 +21,8 @@ def topics(
     """Show what the latents of a document model stand for.
 
     For each latent of the first layer, those that tell most first: how much it tells about a document (nats), the share
-    of the documents that have it on, the coherence of its words (NPMI: how much they keep company in these documents,
-    from -1 over 0, by chance, to 1), and the words whose share grows most when it is on.
+    of the documents that have it on, the coherence of its words (NPMI: how often they occur together in these
+    documents, from -1 through 0, as by chance, to 1), and the words whose share grows most when it is on.
 
     Args:
         run: The run's folder.
@@ -40,6 +40,7 @@ def topics(
     from nvil.topic_words import topics as find
 
     opened = Run.open(run)
+    opened.like()  # of a pair from Python, nothing can be shown without its code
     if not opened.documents or opened.vocabulary is None:
         raise UsageError(f"{run} is not a model of documents whose words are known, so there are no topics to show.")
     if out is not None:

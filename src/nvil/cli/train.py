@@ -25,8 +25,8 @@ TRAINED = {
             "started with the same command. A CPU core is one.",
         ),
         option("coordinator", str | None, None, "Without such a launcher: HOST:PORT of the first process, for all."),
-        option("processes", int | None, None, "How many processes there are then,"),
-        option("process", int | None, None, "and which of them this one is, from 0."),
+        option("processes", int | None, None, "How many processes there are."),
+        option("process", int | None, None, "Which of them this one is, from 0."),
     ),
 }
 
@@ -34,8 +34,8 @@ TRAINED = {
 def train(words: list[str]) -> None:
     r"""Train a model together with its inference network.
 
-    Without arguments: a small sigmoid belief network on the digits that ship with scikit-learn. The same --out goes on
-    where the run stopped; --updates may then be larger. Ctrl-C saves and stops; a second one stops without saving.
+    Without arguments: a small sigmoid belief network on the digits that ship with scikit-learn. The same --out resumes
+    the run; --updates may then be larger. Ctrl-C saves and stops; a second one stops without saving.
 
     For example:
       nvil train
