@@ -920,7 +920,7 @@ def test_a_path_that_is_not_utf_8_is_refused_before_anything_is_written(capsys):
     Path("some.txt").write_text("cat\ndog\n" * 10)
     for option in ("--data", "--vocabulary"):
         said = refused(capsys, "train", "--data", "some.txt", option, odd, "--out", "run")
-        assert said.endswith("\\udcff.txt' is not UTF-8, as a run needs it; give it another name.")
+        assert said.endswith("\\udcff.txt' is not UTF-8, which a run needs; rename it.")
     assert not Path("run").exists()
 
 

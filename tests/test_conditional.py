@@ -131,7 +131,7 @@ def test_samples_codes_and_reconstructions_keep_their_context():
 def test_mistakes_with_a_context_get_one_clear_sentence():
     pair = conditional(visible=3)
     for mistake, sentence in (
-        (lambda: nvil.sample(pair, 3), "The model is of cases given 2 columns: say what these hold with `given`."),
+        (lambda: nvil.sample(pair, 3), "The model is conditional: give the 2 columns of its context as `given`."),
         (lambda: nvil.sample(pair, 3, given=np.ones(4)), r"of the shape \(2,\) or \(3, 2\), got \(4,\)."),
         (lambda: nvil.sample(nvil.sbn(3, (2,)), 3, given=np.ones(2)), "not a conditional one; leave `given` out."),
         (lambda: nvil.sbn(3, (2,), given=3), "`given` must be a number of columns from 0 to 2, got 3."),

@@ -17,6 +17,7 @@ import nvil
 from nvil.cli import main
 from nvil.reproduce import presets, results
 from nvil.reproduce.comparisons import comparisons
+from nvil.reproduce.extrapolation import pace, updates_until
 from nvil.reproduce.render import front_page, render
 from nvil.reproduce.rivals import measure
 from nvil.runs import jobs
@@ -231,6 +232,36 @@ def test_the_page_has_the_paper_s_number_beside_ours(tmp_path):
     assert "NVIL is above wake-sleep holds in 1 of 1 pairs (recipe `best`): SBN 200 +1.5 nats." in page
     table2 = page[page.index("## Table 2") :]
     assert "| SBN | 200 | 103.8 | 113.1 | 112.0 |" in table2  # the factorial column is Table 1's
+
+
+def rising(*bounds):
+    """A curve with these bounds after 1, 2, 4, ... thousand updates."""
+    return {"updates": [1000 * 2**i for i in range(len(bounds))], "validation_bound": list(bounds)}
+
+
+def test_a_curve_is_extrapolated_by_its_last_doublings():
+    halving = pace(rising(-108.0, -104.0, -102.0, -101.0))  # to -100, half of the way with each doubling
+    assert (halving.gain, halving.ratio) == (1.0, 0.5)
+    assert updates_until(halving, 0.5) == pytest.approx(16_000)
+    assert updates_until(halving, 0.75) == pytest.approx(32_000)
+    assert updates_until(halving, 1.0) == float("inf")
+    even = pace(rising(-104.0, -103.5, -103.0, -102.5, None))
+    assert updates_until(even, 1.0) == pytest.approx(32_000)
+    assert pace(rising(-103.0, -102.0, -101.0)) is None  # too short
+    assert pace(rising(-103.0, -102.0, -101.0, -101.5)) is None
+    assert pace({"updates": [], "validation_bound": []}) is None
+
+
+def test_the_page_says_where_the_paper_s_own_recipe_leads(tmp_path):
+    curve = {"seconds": [1.0] * 4, "bound": [None] * 4, **rising(-120.0, -118.0, -116.0, -114.0)}
+    results.save(made(recipe="paper", figure=117.1, curve=curve), tmp_path)
+    page = render(tmp_path).read_text()
+    assert (
+        "gained 2.0 nats, 1.00 of the one before. At that pace it would reach the paper's \N{MINUS SIGN}113.1" in page
+    )
+    assert "after about 0.0 million updates." in page
+    results.save(made(recipe="paper", curve=curve), tmp_path)
+    assert "It has passed the paper's \N{MINUS SIGN}113.1." in render(tmp_path).read_text()
 
 
 def test_a_figure_by_an_earlier_recipe_is_marked_until_it_is_made_again(tmp_path):

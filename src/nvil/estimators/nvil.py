@@ -76,13 +76,11 @@ class NVIL(Estimator):
                 ),
             )
             # Its gradient is what Algorithm 1 accumulates in Delta theta, Delta phi and Delta psi.
-            total = jnp.sum(log_p) + jnp.sum(signal * baseline)
-            if h is draws:
-                total = total + jnp.sum(signal * log_q)
-            else:  # log Q of discrete layers as a function of phi, and of the draws below; of the others, as it is
-                by_phi = scored(params.inference, log_probs(params.pair, x, draws)[1])
+            by_phi = scored(params.inference, log_q if h is draws else log_probs(params.pair, x, draws)[1])
+            total = jnp.sum(log_p) + jnp.sum(signal * by_phi) + jnp.sum(signal * baseline)
+            if h is not draws:  # log Q of discrete layers as a function of the draws below, and of the others as it is
                 by_draws = scored(params.inference, log_probs(fixed(params.pair), x, h)[1])
-                total = total + jnp.sum(signal * by_phi) + jnp.sum(unscaled * by_draws)
+                total = total + jnp.sum(unscaled * by_draws)
                 total = total - jnp.sum(log_q - scored(params.inference, log_q))
             return total / self.samples, (new_state, info)
 
