@@ -78,9 +78,7 @@ def test_train_ends_with_a_bound_a_picture_and_the_next_command(capsys):
     assert labels == ["without latents", "test bound", "no better than", "samples", "report", "next"]
     digits = load("digits")
     means = nvil.data.independent_bound(digits.train, digits.test)
-    assert (
-        f"independent variables at their training means ({means:.2f}): the latents have learned nothing of use" in out
-    )
+    assert f"independent variables at their training means ({means:.2f}): the latents are of no use yet" in out
     assert "try more --updates, a --learning-rate below 0.003, or fewer --hidden units" in out
     assert "without latents         -25.20" in out
     assert "samples               run/samples.png" in out
@@ -170,7 +168,7 @@ def test_evaluate_says_which_estimate_a_number_is(trained, capsys):
     out = capsys.readouterr().out
     assert "test log-likelihood -" in out
     assert "nats per case (importance-weighted estimate), standard error" in out
-    assert "297 cases, 30 samples each, worth" in out
+    assert "297 cases, 30 samples each; effective sample size" in out
     run("evaluate", trained, "--estimate", "importance", "--samples", "30", "--json")
     result = json.loads(capsys.readouterr().out)
     assert (result["estimate"], result["samples"], result["cases"]) == ("importance", 30, 297)
@@ -188,7 +186,7 @@ def test_evaluate_by_annealing(trained, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "test log-likelihood -" in out
     assert "nats per case (annealed importance sampling, a lower bound in expectation), standard error" in out
-    assert "20 cases, 2 chains of 5 temperatures each, worth" in out
+    assert "20 cases, 2 chains of 5 temperatures each; effective sample size" in out
     run("evaluate", trained, *few, "--cases", "20", "--json")
     result = json.loads(capsys.readouterr().out)
     assert (result["estimate"], result["kind"], result["cases"]) == ("ais", "lower bound in expectation", 20)
@@ -854,8 +852,8 @@ def test_the_library_names_arguments_and_only_the_command_line_flags():
 
 def test_an_output_folder_that_is_a_file(capsys):
     Path("taken").write_text("mine")
-    assert "a file of that name is in the way" in refused(capsys, "train", *TINY, "--out", "taken")
-    assert "a file of that name is in the way" in refused(capsys, "train", *TINY, "--out", "taken/run")
+    assert "taken cannot be a folder: taken is a file." in refused(capsys, "train", *TINY, "--out", "taken")
+    assert "taken/run cannot be a folder: taken is a file." in refused(capsys, "train", *TINY, "--out", "taken/run")
     assert Path("taken").read_text() == "mine"
 
 
@@ -864,7 +862,7 @@ def test_an_output_folder_that_is_a_file(capsys):
 )
 def test_no_write_permission(capsys):
     Path("locked").mkdir(mode=0o500)
-    assert "there is no permission" in refused(capsys, "train", *TINY, "--out", "locked/run")
+    assert "permission denied" in refused(capsys, "train", *TINY, "--out", "locked/run")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -881,7 +879,7 @@ def test_no_write_permission_as_another_user(tmp_path):
     for parent in [tmp_path, *tmp_path.parents][:-2]:
         parent.chmod(parent.stat().st_mode | 0o111)
     result = subprocess.run([sys.executable, "-c", code, locked / "run"], capture_output=True, text=True, check=True)
-    assert "there is no permission" in result.stdout
+    assert "permission denied" in result.stdout
 
 
 def test_wrong_width_for_a_trained_model(trained, capsys):
@@ -1036,3 +1034,47 @@ def test_help_teaches(command, taught, capsys):
     assert "{None}" not in shown
     assert "(default: None)" not in shown
     assert "(default: )" not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("train --updates 1e3", "--updates must be a whole number, got '1e3'."),
+        ("train --updates None", "--updates must be a whole number, got 'None'."),
+        ("train --updates", "--updates needs a value."),
+        ("train --learning-rate=abc", "--learning-rate must be a number, got 'abc'."),
+        ("train --hidden 5 abc", "--hidden must be a whole number, got 'abc'."),
+        ("train --latent-bias -4 x", "--latent-bias must be a number, got 'x'."),
+        ("train --hiden 5", "Unknown option '--hiden'; did you mean --hidden?"),
+        ("train --nonsense", "Unknown option '--nonsense'; nvil train --help lists those there are."),
+        ("train my.npy", "nvil train takes no further argument, got 'my.npy'; did you mean --data my.npy?"),
+        ("train --quiet yes --data x", "nvil train takes no further argument, got 'yes'."),
+        ("train --out=", "--out must not be empty."),
+        ("evaluate", "RUN is missing: nvil evaluate RUN [OPTIONS]."),
+        ("evaluate run --estimate best", "Unknown estimate 'best'; choose one of: ais, bound, exact, importance."),
+        ("encode run", "--data is missing; nvil encode --help says what it is."),
+        ("data lst", "Unknown action 'lst'; did you mean 'list'?"),
+        ("reproduce tabel1", "Unknown table 'tabel1'; did you mean 'table1'?"),
+        ("report", "Give the folder of at least one run, for example: nvil report runs/demo"),
+    ],
+)
+def test_words_that_make_no_command_get_a_sentence(words, sentence, capsys):
+    assert refused(capsys, *words.split()) == f"nvil: {sentence}"
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(capsys):
+    Path("mine").mkdir()
+    Path("mine/report.html").write_text("my own")
+    said = refused(capsys, "train", *TINY, "--out", "mine")
+    assert said == "nvil: mine is not a run, but holds report.html; choose another --out."
+    assert Path("mine/report.html").read_text() == "my own"
+    assert os.listdir("mine") == ["report.html"]
+
+
+def test_samples_are_written_as_the_cases_are(capsys):
+    np.save("cases.npy", np.random.default_rng(0).integers(0, 2, (200, 7)))
+    run("train", *TINY, "--data", "cases.npy", "--out", "run")
+    capsys.readouterr()
+    run("sample", "run", "--count", "3")
+    assert capsys.readouterr().out == "samples.npz\n"
+    assert np.load("samples.npz")["x"].shape == (3, 7)

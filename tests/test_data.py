@@ -334,7 +334,7 @@ def test_columns_are_dropped_by_name_or_place_from_tables_and_frames():
     pandas.DataFrame(bits()).to_csv("counted.csv", index=False)
     np.testing.assert_array_equal(load("counted.csv").train, expected)
     for source, drop, message in (
-        ("plain.csv", (), "could not convert string 'cat' .* drop it by `drop_columns`"),
+        ("plain.csv", (), "'cat' in line 2, column 'kind', is not a number, .* leave it out with `drop_columns` kind"),
         (frame, (), "The column 'kind' of the data does not hold numbers.*`drop_columns=\"kind\"`"),
         ("plain.csv", ("kinds",), "no column 'kinds' to drop; its columns are kind, v0, v1, weight, v2"),
         ("plain.csv", ("18",), "no column 18 to drop; it has 18, the first is 0"),
@@ -969,3 +969,18 @@ def test_the_digits_are_those_of_scikit_learn(monkeypatch):
     np.testing.assert_array_equal(digits, classes)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     np.testing.assert_array_equal(registry._inks()[0], wanted)
+
+
+def test_a_cell_that_is_not_a_number_is_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("named.csv").write_text("a,b,c\n1,0,1\n1,foo,0\n")
+    Path("plain.csv").write_text("1,0,1\n1,0,foo\n")
+    Path("semicolons.csv").write_text("1;0;1\n0;1;1\n")
+    for source, drop, message in (
+        ("named.csv", (), "'foo' in line 3, column 'b', is not a number, .* `drop_columns` b"),
+        ("named.csv", ("a",), "'foo' in line 3, column 'b'"),
+        ("plain.csv", (), "'foo' in line 2, column 2, is not a number, .* `drop_columns` 2"),
+        ("semicolons.csv", (), "its values are separated by semicolons"),
+    ):
+        with pytest.raises(nvil.UsageError, match=message):
+            nvil.data.load(source, drop_columns=drop)

@@ -581,19 +581,25 @@ def test_training_keeps_the_best_state_and_gives_up():
     ("call", "message"),
     [
         (lambda: mixture.fit(np.array([[0, 2]])), "binary"),
-        (lambda: mixture.fit(np.zeros((3, 2)), mixture.Settings(components=0)), "components must be at least 1, got 0"),
-        (lambda: mixture.fit(np.zeros((3, 2)), mixture.Settings(smoothing=0.0)), "smoothing must be above 0"),
+        (
+            lambda: mixture.fit(np.zeros((3, 2)), mixture.Settings(components=0)),
+            "`components` must be at least 1, got 0",
+        ),
+        (lambda: mixture.fit(np.zeros((3, 2)), mixture.Settings(smoothing=0.0)), "`smoothing` must be above 0"),
         (lambda: nade.fit(np.zeros((3, 2)), validation=np.zeros((3, 4))), "2 pixels, but the cases have 4"),
         (lambda: nade.fit(np.zeros(3)), "one case a row"),
-        (lambda: rbm.fit(np.zeros((3, 2)), rbm.Settings(steps=0)), "steps must be at least 1"),
+        (lambda: rbm.fit(np.zeros((3, 2)), rbm.Settings(steps=0)), "`steps` must be at least 1"),
         (lambda: unigram.fit(sp.csr_array([[0.5, 1.0]])), "whole numbers"),
         (lambda: unigram.fit(sp.csr_array([[-1, 1]])), "none below 0"),
         (
             lambda: docnade.fit(sp.csr_array([[1, 1]]), validation=sp.csr_array([[1]])),
             "2 words, but the documents have 1",
         ),
-        (lambda: lda.fit(sp.csr_array([[1, 1]]), lda.Settings(document_prior=0.0)), "document_prior must be above 0"),
-        (lambda: replicated_softmax.fit(sp.csr_array([[1, 1]]), replicated_softmax.Settings(units=0)), "units must be"),
+        (lambda: lda.fit(sp.csr_array([[1, 1]]), lda.Settings(document_prior=0.0)), "`document_prior` must be above 0"),
+        (
+            lambda: replicated_softmax.fit(sp.csr_array([[1, 1]]), replicated_softmax.Settings(units=0)),
+            "`units` must be",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said(call, message):

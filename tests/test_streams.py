@@ -220,7 +220,7 @@ def test_a_pipe_from_the_command_line(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as caught:
         main(["evaluate", "run"])
     assert caught.value.code == 2
-    assert "was trained on a stream, which is gone; give the cases with --data" in capsys.readouterr().err
+    assert "was trained on a stream, which is not kept; give cases with --data instead" in capsys.readouterr().err
     np.save("cases.npy", CASES[:50])
     main(["evaluate", "run", "--data", "cases.npy", "--json"])
     assert json.loads(capsys.readouterr().out)["cases"] == 50

@@ -372,7 +372,7 @@ class DivergedError(TrainingError):
         self.update, self.checkpoint = update, checkpoint
         good = int(checkpoint.state.step)
         kept = f"; the state of update {good} is kept" if good else ", before the first report"
-        super().__init__(
-            f"The bound or the parameters stopped being finite by update {update}{kept}. A smaller learning rate "
-            "usually helps."
-        )
+        help = "A smaller learning rate usually helps."
+        if update <= 1:  # the rate has done little yet
+            help += " If not, a log-probability of the model or the inference network is not finite from the start."
+        super().__init__(f"The bound or the parameters stopped being finite by update {update}{kept}. {help}")

@@ -113,7 +113,7 @@ def evaluate(
         print(f"{where} perplexity {more['perplexity']:.1f} per document, {more['corpus_perplexity']:.1f} per word")
     print(f"{where} bound {result.bound:.3f} nats per case{standard_error(result)}")
     if result.monte_carlo_se is not None:
-        print(f"of that, from sampling h: {result.monte_carlo_se:.3f}")
+        print(f"of that, from sampling the latents: {result.monte_carlo_se:.3f}")
     print(f"{result.cases} cases, {result.samples} samples each")
 
 
@@ -168,13 +168,13 @@ def _evaluate_likelihood(
     error = "" if result.log_likelihood_se is None else f", standard error {result.log_likelihood_se:.2f}"
     print(f"{where} log-likelihood {result.log_likelihood:.3f} nats per case ({how}){error}")
     if result.monte_carlo_se is not None:
-        print(f"of that, from sampling h: {result.monte_carlo_se:.3f}")
+        print(f"of that, from sampling the latents: {result.monte_carlo_se:.3f}")
     if result.samples is None:
         print(f"{result.cases} cases, every state of the latents")
         return
     print(
-        f"{result.cases} cases, {result.samples} {drawn} each, worth {result.effective_samples:.1f} on average and "
-        f"{result.least_effective_samples:.1f} at least"
+        f"{result.cases} cases, {result.samples} {drawn} each; effective sample size "
+        f"{result.effective_samples:.1f} on average, {result.least_effective_samples:.1f} at the lowest"
     )
 
 

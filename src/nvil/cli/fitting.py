@@ -73,6 +73,8 @@ def fit_run(
                     board.add(time.time(), metrics_of(report))
         if any_process(stop.signal is not None):
             raise Stopped(stop.signal or signal.SIGTERM, run.updates())
+        if config.patience is not None and total is not None and run.updates() < total:
+            show.text(f"stopped at update {run.updates()}: no better bound in the last {config.patience} reports")
         show.text("evaluating")
 
 

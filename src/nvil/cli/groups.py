@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from nvil.cli.hints import hint
-from nvil.cli.options import MANNER, option
+from nvil.cli.hints import check_words
+from nvil.cli.options import MANNER, argument, option
 from nvil.errors import UsageError, at_least
 from nvil.runs.config import CHECKPOINT_SECONDS, OWN_OPTIONS, Config, config_file, estimators_own
 
@@ -64,7 +64,8 @@ def parse_choices(
 
     `given` are choices from elsewhere; those of --from and --config win over them, and options over all.
     """
-    hint(words, [field.name for kind in classes.values() for field in dataclasses.fields(kind)])
+    fields = [field for kind in classes.values() for field in dataclasses.fields(kind)]
+    check_words(command.__name__, words, dict(argument(field.name, field.type) for field in fields))
     known = (given or {}) | _given(words)
     arguments = dataclasses.make_dataclass(
         command.__name__,

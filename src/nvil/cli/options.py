@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from nvil.cli.hints import hint
+from nvil.cli.hints import Argument, check_words
 
 METAVARS = {str: "TEXT", int: "N", float: "X", Path: "PATH", tuple[str, ...]: "[TEXT ...]"}
 MANNER = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
@@ -18,8 +18,10 @@ MANNER = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
 
 def command(function: Callable[..., None]) -> Callable[[list[str]], None]:
     """A function of its options as a command, which takes the words after its name."""
+    arguments = {}
     for name, parameter in inspect.signature(function).parameters.items():
         kind = parameter.annotation
+        arguments |= [argument(name, kind, required=parameter.default is inspect.Parameter.empty)]
         plain = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
         if parameter.default is not inspect.Parameter.empty:
             shown = _in_help(plain, parameter.default)
@@ -29,10 +31,18 @@ def command(function: Callable[..., None]) -> Callable[[list[str]], None]:
 
     @functools.wraps(function)
     def parse(words: list[str]) -> None:
-        hint(words, list(inspect.signature(function).parameters))
+        check_words(function.__name__, words, arguments)
         tyro.cli(function, prog=f"nvil {function.__name__}", args=words, config=MANNER)
 
     return parse
+
+
+def argument(name: str, kind: Any, *, required: bool = False) -> tuple[str, Argument]:
+    """An argument as `check_words` knows it, by the name of its flag, from its annotation for tyro."""
+    marks = typing.get_args(kind)[1:] if typing.get_origin(kind) is Annotated else ()
+    plain = typing.get_args(kind)[0] if marks else kind
+    named = next((mark.name for mark in marks if getattr(mark, "name", None)), name)
+    return named, Argument(plain, required, tyro.conf.Positional in marks)
 
 
 def option(name: str, kind: Any, default: Any, text: str, flag: str | None = None) -> tuple[str, Any, Any]:

@@ -32,13 +32,13 @@ def print_result(run: "Run", dataset: "Dataset") -> "Evaluation | DocumentEvalua
             by = f"independent Gaussians{missing and ' without context'}, fitted to the training cases"
         else:
             best = data.factorial_bound(dataset.test, dataset.context, dataset.categories)
-            by = f"independent variables{missing and ' without context'} at best, fitted to the test cases"
+            by = f"the best that independent variables{missing and ' without context'} could do on these test cases"
             means = data.independent_bound(dataset.train, dataset.test, dataset.context, dataset.categories)
         print(f"without latents       {best:8.2f} nats per case, {by}")
         useless = result.bound <= means and f"independent variables at their training means ({means:.2f})"
     print(f"test bound            {result.bound:8.2f} nats per case{standard_error(result)}")
     if useless:
-        print(f"no better than        {useless}: the latents have learned nothing of use; try {_what_to_try(run)}")
+        print(f"no better than        {useless}: the latents are of no use yet; try {_what_to_try(run)}")
     return found
 
 
@@ -49,7 +49,8 @@ def _what_to_try(run: "Run") -> str:
     if run.vocabulary is not None and config.stop_words == "none":
         other.append("--stop-words english")
     other += ["more --updates", f"a --learning-rate below {config.learning_rate:g}"]
-    return f"{', '.join(other)}{', or fewer --words' if run.documents else ', or fewer --hidden units'}"
+    last = "fewer --words" if run.vocabulary is not None else "fewer --hidden units"
+    return f"{', '.join(other)}, or {last}"
 
 
 def standard_error(result: "Evaluation") -> str:

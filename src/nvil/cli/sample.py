@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def sample(
     run: Positional[Path],
     count: int = 100,
-    out: Path = Path("samples.png"),
+    out: Path | None = None,
     seed: int = 0,
     data: Path | None = None,
 ) -> None:
@@ -33,7 +33,8 @@ def sample(
     Args:
         run: The run's folder.
         count: How many.
-        out: A .png (pictures), .txt (documents) or .npz file.
+        out: A .png (pictures), .txt (documents) or .npz file; by default samples.png, samples.txt or samples.npz, as
+            the cases are.
         seed: The seed of the samples.
         data: For a conditional model: a file of cases whose context to sample given, in turn; by default that of random
             test cases.
@@ -46,6 +47,8 @@ def sample(
     at_least(1, count=count)
     opened = Run.open(run)
     opened.like()  # before its data: of a pair from Python, neither is to be had
+    if out is None:
+        out = Path("samples.png" if opened.facts.image else "samples.txt" if opened.documents else "samples.npz")
     output_file(out, (".png", ".txt", ".npz"))
     if data is not None and not opened.facts.context:
         raise UsageError(f"{opened.folder} is not a conditional model; leave `data` out.")
@@ -70,7 +73,8 @@ def write_samples(
     if out.suffix == ".txt" and not run.documents:
         raise UsageError(f"The cases of {run.folder} are not documents; write samples to a .png or .npz file instead.")
     if out.suffix == ".png" and run.facts.image is None:
-        raise UsageError(f"The cases of {run.folder} are not pictures; write samples to an .npz file instead.")
+        instead = "a .txt or .npz" if run.documents else "an .npz"
+        raise UsageError(f"The cases of {run.folder} are not pictures; write samples to {instead} file instead.")
     given = None
     if run.facts.context:
         if cases is not None:

@@ -13,7 +13,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -330,10 +330,25 @@ def _read_table(path: Path, delimiter: str | None, drop: tuple[str, ...], width:
         except UserWarning as error:
             raise ValueError("there is nothing below its header") from error
         except ValueError as error:
-            if "could not convert" not in str(error):
-                raise
-            raise ValueError(f"{one_line(error)}, and if that column is not data, drop it by `drop_columns`") from error
+            raise _told(error, first, delimiter, blank + header, names) from error
     return Contents({"all": table}, names=names if names is None or kept is None else tuple(names[i] for i in kept))
+
+
+def _told(
+    error: ValueError, first: str, delimiter: str | None, skipped: int, names: Sequence[str] | None
+) -> ValueError:
+    """What NumPy said of a cell that is not a number, with its line in the file and its column for `drop_columns`."""
+    found = re.search(r"could not convert string (.*) to \w+ at row (\d+), column (\d+)", str(error), re.DOTALL)
+    if found is None:
+        return error
+    if delimiter == "," and first.count(";") > first.count(","):
+        return ValueError("its values are separated by semicolons, which must be commas")
+    value, row, place = found[1], int(found[2]), int(found[3]) - 1
+    column = place if names is None else names[place]
+    return ValueError(
+        f"{value} in line {row + 1 + skipped}, column {column!r}, is not a number, and if that column is not data, "
+        f"leave it out with `drop_columns` {column}"
+    )
 
 
 def _of_width(lines: Iterator[str], width: int, delimiter: str | None) -> Iterator[str]:

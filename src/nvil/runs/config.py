@@ -322,6 +322,8 @@ class Config:
             raise UsageError("`hidden` needs the size of at least one layer.")
         for name in ("hidden", "between"):
             sizes = getattr(self, name)
+            if not isinstance(sizes, tuple | list):
+                raise UsageError(f"`{name}` lists the sizes of layers: write ({sizes},), not {sizes}.")
             if len(sizes) > MOST_LAYERS:
                 raise UsageError(f"`{name}` has {len(sizes)} layers; more than {MOST_LAYERS} are not supported.")
             for size in sizes:

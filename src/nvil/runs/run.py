@@ -46,8 +46,12 @@ from nvil.runs import checkpoints, metrics, storage
 from nvil.runs.config import CHECKPOINT_SECONDS, LARGEST, Config, config_from, typed_fields
 from nvil.runs.lock import is_locked, locked
 
+FROM_SKLEARN = "sklearn"
+"""In the place of a fingerprint, of what an estimator of `nvil.sklearn` was fitted to."""
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 MADE_WITH = ("version", *PACKAGES, "python", "platform", "device")
+BEFORE_CONFIG = ("lock", "vocabulary.txt", "tensorboard")
+"""What a run that was killed early may have written before its config.toml."""
 log = logging.getLogger("nvil")
 
 
@@ -250,8 +254,10 @@ class Run:
         return self
 
     def _ready(self) -> "Run":
-        """Check that the folder can be written to."""
+        """Check that the folder can be written to, and holds nothing that a run would write over."""
         storage.writable_folder(self.folder)
+        if not (self.folder / "config.toml").exists() and (other := storage.foreign_file(self.folder, BEFORE_CONFIG)):
+            raise UsageError(f"{self.folder} is not a run, but holds {other.name}; choose another `folder`.")
         return self
 
     @staticmethod
@@ -416,7 +422,8 @@ class Run:
         if self.config is None:
             raise UsageError(f"{self.folder} was trained on data from Python, which is not kept; give the cases again.")
         if self.config.data == "-":
-            raise UsageError(f"{self.folder} was trained on a stream, which is gone; give the cases with `data`.")
+            what = "data from Python" if self.facts.fingerprint == FROM_SKLEARN else "a stream"
+            raise UsageError(f"{self.folder} was trained on {what}, which is not kept; give cases with `data` instead.")
         path = Path(self.config.data)
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise UsageError(f"The data {self.config.data!r} is neither a file nor a folder.")
@@ -438,7 +445,11 @@ class Run:
         if self.config is None:
             raise UsageError(
                 f"{self.folder} was trained from Python on a pair of its own; to go on, call nvil.Run.create again as "
-                "before, with more `updates`."
+                "before, with more updates."
+            )
+        if self.config.data == "-":
+            raise UsageError(
+                f"{self.folder} was trained on a stream; to go on, give more cases to the same nvil train as before."
             )
         config = dataclasses.replace(self.config, updates=self.config.updates if updates is None else updates)
         dataset = self.dataset()

@@ -107,11 +107,17 @@ def writable_folder(path: Path) -> Path:
         with tempfile.TemporaryFile(dir=path):
             pass
     except (FileExistsError, NotADirectoryError) as error:
-        raise UsageError(f"{path} cannot be a folder: a file of that name is in the way.") from error
+        file = next(each for each in (path, *path.parents) if each.is_file())
+        raise UsageError(f"{path} cannot be a folder: {file} is a file.") from error
     except OSError as error:
-        reason = "there is no permission" if error.errno in (errno.EACCES, errno.EPERM) else error.strerror
+        reason = "permission denied" if error.errno in (errno.EACCES, errno.EPERM) else error.strerror
         raise UsageError(f"Cannot write to {path}: {reason}. Choose another `folder`.") from error
     return path
+
+
+def foreign_file(folder: Path, own: tuple[str, ...]) -> Path | None:
+    """A file in `folder` that is neither one of our `own` nor an unfinished one."""
+    return next((path for path in sorted(folder.iterdir()) if path.name not in own and path.suffix != UNFINISHED), None)
 
 
 def output_file(path: Path, kinds: tuple[str, ...]) -> Path:

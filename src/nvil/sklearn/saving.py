@@ -16,7 +16,7 @@ from nvil.errors import UsageError
 from nvil.rows import DenseRows
 from nvil.runs import checkpoints, metrics, storage
 from nvil.runs.lock import locked
-from nvil.runs.run import DataFacts, Plan, Run
+from nvil.runs.run import FROM_SKLEARN, DataFacts, Plan, Run
 
 FILE = "estimator.toml"
 
@@ -31,7 +31,7 @@ def save(estimator: Any, folder: Path) -> Path:
     names = getattr(estimator, "feature_names_in_", None)
     names = None if names is None else tuple(map(str, names))
     config = estimator._config(estimator._seed)
-    facts = DataFacts(estimator.n_features_in_, "sklearn", lengths=estimator._lengths)
+    facts = DataFacts(estimator.n_features_in_, FROM_SKLEARN, lengths=estimator._lengths)
     plan = Plan(config.updates, 0, config.report_every, seed=config.seed)
     said = {
         "format": storage.FORMAT,
