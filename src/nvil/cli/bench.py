@@ -56,7 +56,7 @@ def bench(
     sides = measure.installed()
     for side in measure.SIDES:
         if side not in sides:
-            print(f"{side} is not installed and left out.", file=sys.stderr)
+            print(f"{side} is not installed; skipped.", file=sys.stderr)
     results = []
     print(measure.head(sides))
     cases = [Case(name, batch, rule) for name in models for batch in batch_size for rule in optimiser]

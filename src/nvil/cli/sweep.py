@@ -156,9 +156,9 @@ def _train_all(sweep: Any, side_by_side: int | None, budget: float | None) -> No
     left = sum(job.state != "done" for job in jobs) - len(failed)
     if failed or left:
         parts = [f"{len(failed)} failed ({', '.join(failed)}; see {sweep.folder / 'failed'})"] if failed else []
-        parts += [f"{left} stopped or were not begun"] if left else []
+        parts += [f"{left} are unfinished"] if left else []
         raise TrainingError(
-            f"Of {len(rows)} runs {' and '.join(parts)}; `nvil sweep {sweep.folder}` goes on with what is not done."
+            f"Of {len(rows)} runs {' and '.join(parts)}; `nvil sweep {sweep.folder}` continues with what is not done."
         )
 
 

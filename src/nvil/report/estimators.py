@@ -80,8 +80,8 @@ def _curves(found: Found, over: str) -> Part:
     if over == "seconds":
         caption = (
             "Higher is better. All are judged by the bound of one sample on the same "
-            f"{found['validation_cases']:,} validation cases, whatever they climb; compiling and validation are not "
-            "in the time."
+            f"{found['validation_cases']:,} validation cases, whichever objective they climb; compiling and "
+            "validation are not in the time."
         )
     else:
         caption = (

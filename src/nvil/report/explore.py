@@ -106,8 +106,8 @@ def code_map(summary: Summary) -> Part | None:
     image, classes = summary.run.facts.image, figures.shown_classes(summary)
     caption = (
         f"{len(summary.code_map)} test cases, those with like codes near each other (t-SNE of the "
-        f"{'means' if summary.gaussian else 'probabilities'} that Q gives the latents of h1; what is near counts, not "
-        "where it is, nor how wide a gap is)."
+        f"{'means' if summary.gaussian else 'probabilities'} that Q gives the latents of h1; only nearness has a "
+        "meaning, not the place, nor how wide a gap is)."
     )
     if image is not None and not classes:
         canvas = scattered(summary.cases, image, summary.code_map)

@@ -250,9 +250,11 @@ def _notes(summary: Summary) -> list[str]:
         lines = "1 line" if summary.unusable_lines == 1 else f"{summary.unusable_lines:,} lines"
         notes.append(f"{lines} of metrics.jsonl could not be used and are left out.")
     if summary.why_no_data:
-        notes.append(f"The data could not be had, so what needs it is left out. {summary.why_no_data}")
+        notes.append(f"The data is not available, so the parts that need it are left out. {summary.why_no_data}")
     if summary.why_no_parameters:
-        notes.append(f"The parameters could not be had, so what needs them is left out. {summary.why_no_parameters}")
+        notes.append(
+            f"The parameters are not available, so the parts that need them are left out. {summary.why_no_parameters}"
+        )
     return [printable(note) for note in notes]
 
 
@@ -532,8 +534,8 @@ def _diagnostics(summary: Summary) -> list[Part]:
         figures.signal_mean,
         summary.layer_series("signal.mean"),
         "Mean of the learning signal",
-        "After the baselines the mean should stay near zero: far from it every sample is praised or blamed alike, "
-        "which is noise.",
+        "After the baselines the mean should stay near zero: far from it every sample is reinforced, or discouraged, "
+        "alike, which is noise.",
     )
     add(
         figures.gradient_norms,

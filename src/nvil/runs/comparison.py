@@ -3,7 +3,7 @@
 Fair means that an update costs the same: an estimator with K samples of the latents per case has minibatches of
 batch_size / K cases, so that all compute log P for as many latents. All have the same learning rate, but for
 wake-sleep's (`Config`). Each has as many updates as fit in the time by its speed in a probe, so that a schedule of the
-learning rate ends where the time does. All are judged by the bound of one sample, whatever they climb.
+learning rate ends where the time does. All are judged by the bound of one sample, whichever objective they climb.
 """
 
 import dataclasses
