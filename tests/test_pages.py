@@ -91,6 +91,8 @@ def briefly(line):
     line = re.sub(r"bars\.py \d+", "bars.py 3000", line)
     command = re.search(r"\bnvil (\w+)", line)
     line = f"{line} --temperatures 10" if "--estimate ais" in line else line
+    if "nvil compare" in line and "--estimators" not in line:  # each is compiled
+        line = f"{line} --estimators nvil rloo"
     if not command or command[1] not in BRIEFLY or "--render" in line:
         return line
     for flag in re.findall(r"--[\w-]+", BRIEFLY[command[1]]):
