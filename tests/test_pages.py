@@ -31,7 +31,7 @@ BRIEFLY = {
     "resume": "--updates 60",
     "sweep": "--updates 40",
     "compare": "--minutes 0.02",
-    "reproduce": "--data my.npy --budget 0.2 --jobs 0",
+    "reproduce": "--data my.npy --budget 0.2 --jobs 1",
     "evaluate": "--samples 20",
 }
 WORDS = ["shuttle", "launch", "orbit", "encryption", "key", "clipper", "chip", "game", "season", "team"]
@@ -58,6 +58,8 @@ def folder(tmp_path):
     with tarfile.open(tmp_path / "20news-bydate.tar.gz", "w:gz") as archive:
         for part in ("train", "test"):
             archive.add(tmp_path / f"20news-bydate-{part}", arcname=f"20news-bydate-{part}")
+    (tmp_path / "results").mkdir()
+    shutil.copy(ROOT / "results/table1-sbn-200-nvil-best.json", tmp_path / "results")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/generate-cases").write_text(f"#!/bin/sh\nexec {sys.executable} examples/bars.py 3000\n")
@@ -73,7 +75,8 @@ def run(words, folder):
     done = subprocess.run(
         words, cwd=folder, env=os.environ | {"PATH": path, "HOME": str(folder)}, capture_output=True, text=True
     )
-    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+    out_of_time = "cells are not done; the same command goes on" in done.stderr  # the budget of `BRIEFLY`
+    assert done.returncode == 0 or out_of_time, f"{words}\n{done.stdout}\n{done.stderr}"
 
 
 def commands(page):

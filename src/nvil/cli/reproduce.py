@@ -56,6 +56,8 @@ def reproduce(
     at_least(0, jobs=jobs)
     if budget is not None and not budget > 0:
         raise UsageError(f"`budget` must be above 0, got {budget}.")
+    if jobs == 0 and budget is not None:
+        raise UsageError("`budget` is for cells in processes of their own; leave it out where `jobs` is 0.")
     if table is None and not render:
         raise UsageError("Say what to reproduce: table1, table2, table3 or figure1; or --render existing results.")
     recipe = recipe or ("paper" if table == "figure1" else "best")
