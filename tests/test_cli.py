@@ -1055,6 +1055,7 @@ def test_help_teaches(command, taught, capsys):
         ("encode run", "--data is missing; nvil encode --help says what it is."),
         ("data lst", "Unknown action 'lst'; did you mean 'list'?"),
         ("reproduce tabel1", "Unknown table 'tabel1'; did you mean 'table1'?"),
+        ("search run two words", "nvil search takes no further argument, got 'words'; put quotes around a text."),
         ("report", "Give the folder of at least one run, for example: nvil report runs/demo"),
     ],
 )
