@@ -329,7 +329,7 @@ def test_a_run_on_a_stream_has_a_page(tmp_path):
     run = make(tmp_path / "run", Config(hidden=(2,), validation=2), bits(9), [line(20, -6.0)])
     stream = dataclasses.replace(run, config=dataclasses.replace(run.config, data="-", updates=None))
     text = write_report(stream).read_text()
-    assert "was trained on a stream, which is gone" in text
+    assert "was trained on a stream, which is not kept" in text
     assert "The codes of test cases" not in text
     assert "<dd>20</dd>" in text
     assert "Samples" in text
