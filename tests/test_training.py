@@ -206,6 +206,8 @@ def test_impossible_rates_are_refused(make, rate):
             make(**settings)
     with pytest.raises(nvil.UsageError, match="learning_rate"):
         optimisers.schedule("cosine", rate, 10)
+    with pytest.raises(nvil.UsageError, match="`weight_decay` must be at least 0"):
+        make(weight_decay=rate or -0.1)
 
 
 def test_equal_settings_are_the_same_optimiser():

@@ -104,7 +104,8 @@ def _optimiser(
         _check_rate("learning_rate", learning_rate)
         learning_rate = float(learning_rate)
     _check_rate("inference_ratio", inference_ratio)
-    at_least(0, weight_decay=weight_decay)
+    if not 0 <= weight_decay < math.inf:
+        raise UsageError(f"`weight_decay` must be at least 0 and finite, got {weight_decay}.")
     if clip is not None:
         _check_rate("clip", clip)
         clip = float(clip)
