@@ -31,7 +31,9 @@ bench: $(READY)
 	$(BIN)/python benchmarks/update_cost.py
 	$(BIN)/python benchmarks/estimator_cost.py
 	$(BIN)/python benchmarks/layer_cost.py
+	$(BIN)/python benchmarks/parts.py
 	$(BIN)/python benchmarks/sparse_cost.py
+	$(BIN)/python benchmarks/two_cores.py
 	$(BIN)/python benchmarks/checkpoint_cost.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/corpus.py

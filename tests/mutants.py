@@ -755,6 +755,13 @@ MUTANTS = (
     ),
     # optimisers
     Mutant(
+        "Adam's epsilon is not corrected for the bias",
+        "optimisers.py",
+        "(eps * root).astype(mean.dtype)",
+        "jnp.asarray(eps).astype(mean.dtype)",
+        named("training", "adam_is_that_of_optax"),
+    ),
+    Mutant(
         "the inference network at the model's rate",
         "optimisers.py",
         "Parameters(learning_rate, _times(learning_rate, inference_ratio), learning_rate)",

@@ -323,6 +323,21 @@ def test_a_larger_epsilon_makes_the_steps_of_small_gradients_small():
         np.testing.assert_allclose(updates.model, desired, rtol=1e-4)
 
 
+def test_adam_is_that_of_optax(float64):
+    """With the corrections of both biases taken out of the pass over the parameters, to rounding."""
+    key = jax.random.key(0)
+    params = nvil.Parameters(*(jax.random.normal(jax.random.fold_in(key, i), (4, 3)) for i in range(3)))
+    for b1, b2, eps in ((0.9, 0.999, 1e-8), (0.5, 0.9, 1e-2), (0.0, 0.99, 0.3)):
+        ours, theirs = optimisers.adam(0.1, b1=b1, b2=b2, eps=eps), optax.adam(0.1, b1, b2, eps)
+        state, desired_state = ours.init(params), theirs.init(params)
+        for step in range(6):
+            gradients = jax.tree.map(lambda leaf, step=step: jnp.sin(leaf * (step + 1)), params)
+            updates, state = ours.update(gradients, state, params)
+            with jax.numpy_dtype_promotion("standard"):
+                desired, desired_state = theirs.update(gradients, desired_state, params)
+            assert_trees_close(updates, desired, 1e-12)
+
+
 def test_patience_ends_training_after_so_many_reports_without_a_better_bound():
     learner = nvil.Learner(optimiser=optimisers.adam(0.1), batch_size=20)
     settings = {"updates": 4000, "report_every": 10, "seed": 1}
