@@ -742,9 +742,9 @@ MUTANTS = (
     Mutant(
         "half of the numbers are drawn twice",
         "random.py",
-        "bits = jnp.concatenate([first, second])[:size]",
-        "bits = jnp.concatenate([first, first])[:size]",
-        Q_APART,
+        "jnp.concatenate([first, second], axis=-1)",
+        "jnp.concatenate([first, first], axis=-1)",
+        named("models", "uniform_numbers_of_a_row_are_its_own"),
     ),
     Mutant(
         "all purposes have one key",

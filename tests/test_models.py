@@ -213,3 +213,13 @@ def test_uniform_is_uniform(x64):
         expected = draws.size / 64
         assert np.sum((counts - expected) ** 2 / expected) < 63 + 5 * np.sqrt(2 * 63)
         assert len(np.unique(draws[0])) == 333
+
+
+@pytest.mark.parametrize("shape", [(7,), (5, 4), (6, 7), (3, 5, 8), (2, 3, 4, 5)])
+def test_uniform_numbers_of_a_row_are_its_own(shape, float64):
+    """No row needs another's, wherever that is, and no number comes twice; in double precision they have 32 bits."""
+    draws = np.asarray(uniform(jax.random.key(2), shape))
+    assert draws.shape == shape
+    assert len(np.unique(draws)) == draws.size
+    if len(shape) > 1:
+        np.testing.assert_array_equal(draws[:2], uniform(jax.random.key(2), (2, *shape[1:])))

@@ -153,9 +153,9 @@ def _scale_by_adam(b1: float, b2: float, eps: float) -> optax.GradientTransforma
     (`benchmarks/parts.py`).
     """
 
-    def update(gradients: Any, state: optax.ScaleByAdamState, params: Any = None) -> tuple[Any, Any]:
+    def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
-        count = optax.safe_increment(state.count)
+        count: Any = optax.safe_increment(state.count)
         mean = optax.tree.update_moment(gradients, state.mu, b1, 1)
         square = optax.tree.update_moment_per_elem_norm(gradients, state.nu, b2, 2)
         updates = count.astype(float)

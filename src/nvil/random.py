@@ -7,6 +7,7 @@ plain array code, so it runs on any device, and a number depends on the key and 
 however that is spread over devices. On an accelerator JAX's own may be as fast: that was not tried.
 """
 
+import math
 import zlib
 
 import jax
@@ -36,19 +37,28 @@ def uniform(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*shape
 
     Neither 0 nor 1 is ever drawn: 0 would turn a unit on whatever its probability.
     """
-    size = int(np.prod(shape))
-    counters = jnp.arange((size + 1) // 2, dtype=jnp.uint32)
+    *rows, width = shape or (1,)
+    counters = _places((*rows, -(-width // 2)))
+    # Both words of a hash go to the same row, so devices that have different rows need nothing of each other.
     first, second = threefry(jax.random.key_data(key), counters, jnp.zeros_like(counters))
-    bits = jnp.concatenate([first, second])[:size].reshape(shape)
+    bits = jnp.concatenate([first, second], axis=-1)[..., :width].reshape(shape)
     dtype = jnp.zeros(()).dtype
     kept = 23 if dtype == jnp.float32 else 32
     step = jnp.asarray(2.0**-kept, dtype)
     return (bits >> (32 - kept)).astype(dtype) * step + step / 2
 
 
+def _places(shape: tuple[int, ...]) -> UInt32[Array, "*shape"]:
+    """Every element's place in the whole array."""
+    axes = (jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in range(len(shape)))
+    return sum(
+        (own * np.uint32(math.prod(shape[axis + 1 :])) for axis, own in enumerate(axes)), jnp.zeros(shape, jnp.uint32)
+    )
+
+
 def threefry(
-    key: UInt32[Array, "2"], x0: UInt32[Array, " n"], x1: UInt32[Array, " n"]
-) -> tuple[UInt32[Array, " n"], UInt32[Array, " n"]]:
+    key: UInt32[Array, "2"], x0: UInt32[Array, "*shape"], x1: UInt32[Array, "*shape"]
+) -> tuple[UInt32[Array, "*shape"], UInt32[Array, "*shape"]]:
     """Threefry-2x32, 20 rounds: encrypt the counters (x0, x1) under `key`."""
     keys = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
     x0, x1 = x0 + keys[0], x1 + keys[1]
