@@ -153,14 +153,14 @@ def _scale_by_adam(b1: float, b2: float, eps: float) -> optax.GradientTransforma
     (`benchmarks/parts.py`).
     """
 
-    def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
         count: Any = optax.safe_increment(state.count)
-        mean = optax.tree.update_moment(gradients, state.mu, b1, 1)
-        square = optax.tree.update_moment_per_elem_norm(gradients, state.nu, b2, 2)
-        updates = count.astype(float)
-        root = jnp.sqrt(1 - b2**updates)
-        step = root / (1 - b1**updates)
+        mean = optax.tree.update_moment(updates, state.mu, b1, 1)
+        square = optax.tree.update_moment_per_elem_norm(updates, state.nu, b2, 2)
+        steps = count.astype(float)
+        root = jnp.sqrt(1 - b2**steps)
+        step = root / (1 - b1**steps)
 
         def scaled(mean: Array, square: Array) -> Array:
             return step.astype(mean.dtype) * mean / (jnp.sqrt(square) + (eps * root).astype(mean.dtype))
