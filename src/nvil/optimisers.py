@@ -149,7 +149,7 @@ def _step(kind: str, *settings: Any) -> optax.GradientTransformation:
 def _scale_by_adam(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
     """`optax.scale_by_adam` in the order of Kingma & Ba, Section 2, with the corrections of both biases in one number.
 
-    Optax divides both moments by theirs, for every parameter, which takes a tenth of a whole update
+    Optax divides both moments by theirs, for every parameter, which takes up to a tenth of a whole update
     (`benchmarks/parts.py`).
     """
 
