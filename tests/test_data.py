@@ -1,5 +1,6 @@
 """Files, text and arrays as cases; what is ambiguous is asked, what is damaged is refused."""
 
+import functools
 import gzip
 import hashlib
 import importlib.util
@@ -729,10 +730,11 @@ def test_a_split_is_a_function_of_the_seed():
     assert sorted(np.argmax(data.test, axis=1).tolist()) == [4, 11, 24, 27]
 
 
+@functools.cache
 def valid_files():
     """One good file of every format, as bytes."""
     folder = Path("valid")
-    folder.mkdir(exist_ok=True)
+    folder.mkdir()
     contents = {}
     for name, write in WRITERS.items():
         write(str(folder / name), counts(6, 4))

@@ -82,6 +82,8 @@ def commands(tmp_path_factory):
     commands.close()
 
 
+UPDATES = "400"
+"""Of runs that are stopped: enough that none is done before it is."""
 KILLED = (
     "--hidden",
     "3",
@@ -102,7 +104,7 @@ KILLED = (
 @pytest.fixture(scope="module")
 def uninterrupted(commands):
     """The run that nothing happened to; it also fills the cache of compiled functions."""
-    assert commands.run("train", *KILLED, "--checkpoint-seconds", "1000", "--updates", "1000", "--out", "whole") == 0
+    assert commands.run("train", *KILLED, "--checkpoint-seconds", "1000", "--updates", UPDATES, "--out", "whole") == 0
     return commands.folder / "whole"
 
 
@@ -138,7 +140,7 @@ def killed_over_and_over(commands, uninterrupted, name, kills, seed):
     dice = random.Random(seed)
     dead = in_writing = 0
     while dead < kills:
-        pid = commands.start("train", *KILLED, "--updates", "1000", "--out", name)
+        pid = commands.start("train", *KILLED, "--updates", UPDATES, "--out", name)
         before = report_count(run)
         if dead % 4 == 0:
             time.sleep(dice.uniform(0, 1.5))
@@ -151,7 +153,7 @@ def killed_over_and_over(commands, uninterrupted, name, kills, seed):
         assert commands.wait(pid) == -signal.SIGKILL, commands.error(pid)  # else it was done: more updates are needed
         dead += 1
     assert in_writing > 0
-    assert commands.run("train", *KILLED, "--updates", "1000", "--out", name) == 0
+    assert commands.run("train", *KILLED, "--updates", UPDATES, "--out", name) == 0
     assert_same_run(run, uninterrupted)
 
 
@@ -168,7 +170,7 @@ def test_killed_again_and_again(commands, uninterrupted, seed):
 def test_sigterm_and_ctrl_c_save_and_say_how_to_go_on(commands, uninterrupted):
     """Off the grid of reports: chunks are cut at every third update, reports at every seventh."""
     run = commands.folder / "stopped"
-    arguments = ["train", *KILLED, "--checkpoint-updates", "3", "--updates", "1000", "--out", "stopped"]
+    arguments = ["train", *KILLED, "--checkpoint-updates", "3", "--updates", UPDATES, "--out", "stopped"]
     for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGINT, 130)):
         pid, before = commands.start(*arguments), report_count(run)
         until(lambda before=before: report_count(run) > before + 1)
