@@ -102,6 +102,15 @@ SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6)
 SMALL = st.sampled_from([0, 1, 2, 255, 0.5, -1, 1e300, float("nan"), float("inf")])
 
 
+@pytest.mark.parametrize("dtype", [">i2", "<f2", ">f8", ">u4", "longdouble", "?"])
+def test_types_that_not_all_libraries_know(dtype):
+    array = np.asarray([[0, 1], [1, 0], [1, 1]], dtype)
+    for values in ("binary", "counts"):
+        ends_well(array, values=values)
+        assert as_rows(load(array, values=values).train).dense().sum() in (2, 3, 4)
+    trains_well(array)
+
+
 @quick
 @given(array=st.one_of(arrays.arrays(DTYPES, SHAPES), arrays.arrays(float, SHAPES, elements=SMALL)), choices=CHOICES)
 def test_arrays_of_every_type_and_shape(array, choices):

@@ -188,7 +188,15 @@ def as_rows(data: Any) -> Rows:
         raise UsageError(NOT_A_TABLE)
     if array.dtype.kind not in "biuf":
         raise UsageError(f"The data holds {array.dtype} values; numbers are needed.")
-    return DenseRows(array)
+    return DenseRows(in_common_type(array))
+
+
+def in_common_type(array: np.ndarray) -> np.ndarray:
+    """Numbers in a type that NumPy, SciPy and JAX all compute with: single or double precision, native byte order."""
+    own = array.dtype
+    size = min(max(own.itemsize, 4), 8) if own.kind == "f" else own.itemsize
+    common = np.dtype(f"{own.kind}{size}")
+    return array if own == common else array.astype(common)
 
 
 @as_rows.register

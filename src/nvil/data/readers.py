@@ -37,6 +37,7 @@ from nvil.data.folders import (
 )
 from nvil.data.sparse import SparseRows, sparse_rows, stored_rows
 from nvil.errors import UsageError
+from nvil.rows import in_common_type
 
 Labels = dict[str, tuple[str, ...]]
 
@@ -164,7 +165,7 @@ def checked_rows(rows: Any, where: Path | str) -> Any:
         raise UsageError(f"{where} has shape {rows.shape}; it must have one case per row.")
     if rows.size == 0:
         raise UsageError(f"{where} is empty: its shape is {rows.shape}.")
-    return rows.reshape(len(rows), -1)
+    return in_common_type(rows).reshape(len(rows), -1)
 
 
 def without_columns(rows: Any, drop: tuple[str, ...], where: Any, width: int | None = None) -> Any:
