@@ -128,6 +128,7 @@ def test_a_file_holds_choices_and_a_grid():
         (("--grid", "validation=10,60"), "Cannot hold out 60 validation cases of 54; leave at least one to train on."),
         (("--grid", "data=digits,-"), "A sweep cannot train on a stream, which only one run could read; give a file."),
         (("--seeds", "1", "2", "--jobs", "0"), "--jobs must be at least 1, got 0."),
+        (("--seeds", "1", "2", "--budget", "0"), "--budget must be above 0, got 0.0."),
         (("nowhere",), "There is no file or folder nowhere; give a TOML file, or a sweep's folder."),
     ],
 )

@@ -24,6 +24,13 @@ def at_least(least: int | float, **values: Any) -> None:
             raise UsageError(f"`{name}` must be at least {least:g}, got {value}.")
 
 
+def above_zero(**values: Any) -> None:
+    """Refuse a number that is 0 or less, or not one; None passes, as in `at_least`."""
+    for name, value in values.items():
+        if value is not None and not value > 0:
+            raise UsageError(f"`{name}` must be above 0, got {value}.")
+
+
 def choose(kind: str, name: str, options: Iterable[str]) -> str:
     """Return `name` if it is one of `options`, else raise a `UsageError` that suggests the near miss."""
     options = sorted(options)

@@ -9,7 +9,7 @@ from tyro.conf import Positional
 
 from nvil.cli.fitting import fit_run
 from nvil.cli.options import command
-from nvil.errors import TrainingError, UsageError, at_least, choose
+from nvil.errors import TrainingError, UsageError, above_zero, at_least, choose
 
 
 @command
@@ -54,8 +54,7 @@ def reproduce(
     from nvil.reproduce import presets
 
     at_least(0, jobs=jobs)
-    if budget is not None and not budget > 0:
-        raise UsageError(f"`budget` must be above 0, got {budget}.")
+    above_zero(budget=budget)
     if jobs == 0 and budget is not None:
         raise UsageError("`budget` is for cells in processes of their own; leave it out where `jobs` is 0.")
     if table is None and not render:

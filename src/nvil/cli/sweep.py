@@ -11,7 +11,7 @@ from nvil.cli.fitting import fit_run
 from nvil.cli.groups import CLASSES, TAKEN, group, parse_choices
 from nvil.cli.options import option
 from nvil.cli.results import print_result
-from nvil.errors import TrainingError, UsageError, at_least
+from nvil.errors import TrainingError, UsageError, above_zero, at_least
 
 GRID = dataclasses.make_dataclass(
     "sweep",
@@ -94,7 +94,7 @@ def sweep(words: list[str]) -> None:
         _train_one(found, options.only)
         return
     at_least(1, jobs=options.jobs)
-    at_least(0, budget=options.budget)
+    above_zero(budget=options.budget)
     assert isinstance(found, Sweep)
     _train_all(found, options.jobs, options.budget)
 

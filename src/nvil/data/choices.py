@@ -4,7 +4,7 @@ import dataclasses
 import math
 from pathlib import Path
 
-from nvil.errors import UsageError, at_least, choose
+from nvil.errors import UsageError, above_zero, at_least, choose
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +58,7 @@ class Choices:
                 raise UsageError(f'`{name}` needs `binarize="{binarize}"`.')
             if value is not None and not math.isfinite(value):
                 raise UsageError(f"`{name}` must be a finite number, got {value}.")
-        if self.white is not None and self.white <= 0:
-            raise UsageError(f"`white` must be above 0, got {self.white}.")
+        above_zero(white=self.white)
         if self.values == "counts" and self.binarize not in (None, "none"):
             raise UsageError('`values="counts"` and `binarize` do not go together.')
         at_least(1, words=self.words)

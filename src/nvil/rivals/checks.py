@@ -39,9 +39,3 @@ def word_counts(x: Any, vocabulary: int | None = None) -> Any:
 
 def document_lengths(counts: Any) -> np.ndarray:
     return np.asarray(counts.sum(axis=1)).ravel()
-
-
-def above_zero(**settings: float) -> None:
-    for name, value in settings.items():
-        if not value > 0:
-            raise UsageError(f"`{name}` must be above 0, got {value}.")

@@ -24,9 +24,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from nvil.errors import at_least
+from nvil.errors import above_zero, at_least
 from nvil.rivals.ascent import falling_adam, updated
-from nvil.rivals.checks import Documents, above_zero, document_lengths, word_counts
+from nvil.rivals.checks import Documents, document_lengths, word_counts
 from nvil.rivals.early_stopping import Report, train
 from nvil.rivals.perplexity import mean_rate
 from nvil.rivals.pieces import Pieces, all_batches, cut, epoch_batches, shuffled_words

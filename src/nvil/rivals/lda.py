@@ -30,9 +30,9 @@ from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float, Key
 from sklearn.decomposition import LatentDirichletAllocation
 
-from nvil.errors import at_least
+from nvil.errors import above_zero, at_least
 from nvil.rivals.annealing import Estimate, log_mean
-from nvil.rivals.checks import Documents, above_zero, document_lengths, word_counts
+from nvil.rivals.checks import Documents, document_lengths, word_counts
 from nvil.rivals.early_stopping import Report, train
 from nvil.rivals.perplexity import mean_rate
 

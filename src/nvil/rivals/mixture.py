@@ -21,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from nvil.errors import at_least
-from nvil.rivals.checks import above_zero, binary_cases
+from nvil.errors import above_zero, at_least
+from nvil.rivals.checks import binary_cases
 from nvil.rivals.early_stopping import Report, train
 
 

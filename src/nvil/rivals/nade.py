@@ -21,9 +21,9 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Num
 
-from nvil.errors import at_least
+from nvil.errors import above_zero, at_least
 from nvil.rivals.ascent import falling_adam, updated
-from nvil.rivals.checks import above_zero, binary_cases
+from nvil.rivals.checks import binary_cases
 from nvil.rivals.early_stopping import Report, train
 
 

@@ -25,10 +25,10 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, Num
 
-from nvil.errors import at_least
+from nvil.errors import above_zero, at_least
 from nvil.rivals.annealing import Estimate, log_mean, temperatures
 from nvil.rivals.ascent import updated
-from nvil.rivals.checks import above_zero, binary_cases
+from nvil.rivals.checks import binary_cases
 from nvil.rivals.early_stopping import Report, train
 
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from nvil.rivals.checks import Documents, above_zero, document_lengths, word_counts
+from nvil.errors import above_zero
+from nvil.rivals.checks import Documents, document_lengths, word_counts
 from nvil.rivals.early_stopping import Report
 from nvil.rivals.perplexity import mean_rate
 

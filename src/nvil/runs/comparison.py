@@ -22,7 +22,7 @@ from nvil import training
 from nvil.contracts import Pair
 from nvil.data.dataset import Dataset
 from nvil.diagnostics import gradient_noise
-from nvil.errors import TrainingError, UsageError, choose
+from nvil.errors import TrainingError, UsageError, above_zero, choose
 from nvil.evaluation import evaluate
 from nvil.likelihood import importance
 from nvil.rows import as_source
@@ -56,8 +56,7 @@ def compare(
 
     Each has a run folder of its own in `folder`. The same call again goes on where this one stopped.
     """
-    if not seconds > 0:
-        raise UsageError(f"`seconds` must be above 0, got {seconds}.")
+    above_zero(seconds=seconds)
     if config.data == "-":
         raise UsageError("A stream is gone after the first estimator has seen it; compare on a file.")
     if config.validation == 0:
