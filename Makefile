@@ -34,6 +34,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/parts.py
 	$(BIN)/python benchmarks/sparse_cost.py
 	$(BIN)/python benchmarks/two_cores.py
+	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/checkpoint_cost.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/corpus.py

@@ -14,8 +14,8 @@ from timing import bits, turns, update
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -25,26 +25,13 @@ import nvil
 from nvil import estimators, layers, optimisers
 
 
-def jax_uniform(key, shape):
-    return jax.random.uniform(key, shape)
-
-
 def rbg_uniform(key, shape):
     return jax.random.uniform(jax.random.wrap_key_data(jnp.tile(jax.random.key_data(key), 2), impl="rbg"), shape)
 
 
-@contextmanager
-def sampling_with(uniform: Callable) -> Iterator[None]:
-    ours, layers.uniform = layers.uniform, uniform
-    try:
-        yield
-    finally:
-        layers.uniform = ours
-
-
 def prepared(pair, data, batch: int, optimiser, uniform: Callable = layers.uniform) -> Callable[[], object]:
     """Everything of an update, compiled anew with `uniform`: a new chain is an optimiser that was not seen before."""
-    with sampling_with(uniform):
+    with mock.patch.object(layers, "uniform", uniform):
         whole, _ = update(pair, data, batch, optax.chain(optimiser), estimators.nvil())
         whole()
     return whole
@@ -60,7 +47,7 @@ def main() -> None:
             sgd, sizes = optimisers.sgd(), "-".join(map(str, hidden))
             comparisons = (
                 ("Adam", "optax", (optimisers.adam(),), (optax.adam(3e-3),)),
-                ("uniform", "JAX's", (sgd,), (sgd, jax_uniform)),
+                ("uniform", "JAX's", (sgd,), (sgd, jax.random.uniform)),
                 ("uniform", "`rbg`", (sgd,), (sgd, rbg_uniform)),
                 ("noise", "itself", (sgd,), (sgd,)),
             )

@@ -8,6 +8,7 @@ and is not counted.
 """
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,15 +23,12 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             options = ["--hidden", "200", "--report-every", "1", *sys.argv[1:], "--out", f"{folder}/run"]
             began = time.time()
-            child = subprocess.run(
-                [sys.executable, __file__, "--begin", *options],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            seconds.append(float(child.stdout.split()[-1]) - began)
-    counted = sorted(seconds[1:])
-    print(f"{counted[len(counted) // 2]:.2f} s ({counted[0]:.2f} to {counted[-1]:.2f}); first {seconds[0]:.2f} s")
+            child = subprocess.run([sys.executable, __file__, "--begin", *options], capture_output=True, text=True)
+        if child.returncode:
+            sys.exit(child.stderr)
+        seconds.append(float(child.stdout.split()[-1]) - began)
+    first, *counted = seconds
+    print(f"{statistics.median(counted):.2f} s ({min(counted):.2f} to {max(counted):.2f}); first {first:.2f} s")
 
 
 def begin(options: list[str]) -> None:

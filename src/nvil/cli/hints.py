@@ -85,14 +85,11 @@ def check_words(command: str, words: Sequence[str], arguments: Mapping[str, Argu
         elif each.required and not _is_many(each.kind):
             raise UsageError(f"{name.upper()} is missing: nvil {command} {name.upper()} [OPTIONS].")
     if loose:
-        data = "data" in options and "data" not in given and not places
-        meant = (
-            f"; did you mean `data` {loose[0]}?"
-            if data
-            else "; put quotes around a text."
-            if "query" in places
-            else "."
-        )
+        meant = "."
+        if "query" in places:
+            meant = "; put quotes around a text."
+        elif "data" in options and "data" not in given and not places:
+            meant = f"; did you mean `data` {loose[0]}?"
         raise UsageError(f"nvil {command} takes no further argument, got {loose[0]!r}{meant}")
     for name, each in options.items():
         if each.required and name not in given:
