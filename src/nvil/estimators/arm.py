@@ -64,12 +64,13 @@ class ARM(Estimator):
 
     def gradients_from(self, draws: Any, params: Parameters, x: Any, state: None) -> tuple[Parameters, None, Info]:
         h, others, u = draws
-        chains = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), h, *others)
         layers = len(others)
 
         def objective(params: Parameters) -> tuple[Float[Array, ""], Info]:
-            log_p, log_q = (jnp.sum(terms, axis=-1) for terms in log_probs(params.pair, x, chains))
-            values = jax.lax.stop_gradient(log_p - log_q).reshape(1 + layers, self.samples, -1)
+            # One by one: what two chains share, the layers below the one that differs, XLA then computes once.
+            both = [log_probs(params.pair, x, chain) for chain in (h, *others)]
+            log_p, log_q = (jnp.stack([jnp.sum(terms, axis=-1) for terms in each]) for each in zip(*both, strict=True))
+            values = jax.lax.stop_gradient(log_p - log_q)
             logits = for_every_sample(lambda h: logits_of(params.inference, x, h), h)
             total = jnp.sum(log_p) / (1 + layers)
             for i in range(layers):
