@@ -5,6 +5,7 @@ import csv
 import io
 import os
 import shutil
+import signal
 import types
 from pathlib import Path
 
@@ -209,3 +210,19 @@ def test_a_job_whose_parent_is_gone_saves_and_stops_and_a_taken_folder_is_waited
 
         assert jobs.run_jobs([job], watch=watch)
     assert seen == ["waiting", "done"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_all_runs_says_how_to_go_on_and_is_the_exit_code(monkeypatch, capfd, number, code):
+    sweep = nvil.Sweep("s", nvil.Config("pixels.npy", hidden=(2,), updates=2, validation=10), {"seed": [0, 1]})
+    sweep.prepare()
+    monkeypatch.setattr(jobs.time, "sleep", lambda _: signal.raise_signal(number))
+    monkeypatch.setattr(jobs, "is_locked", lambda _: True)  # both runs wait for another process
+    with pytest.raises(SystemExit) as caught:
+        main(["sweep", "s"])
+    assert caught.value.code == code
+    assert capfd.readouterr().err.strip().splitlines() == [
+        "nvil: Saving, then stopping; Ctrl-C again stops at once.",
+        "nvil: Stopped, and all runs are saved; to go on: nvil sweep s",
+    ]
+    assert [row["done"] for row in rows("s/table.csv")] == ["0"]

@@ -13,6 +13,14 @@ class TrainingError(RuntimeError):
     """Training could not go on (for example because parameters stopped being finite)."""
 
 
+class StoppedJobs(KeyboardInterrupt):  # noqa: N818 (not an error)
+    """Ctrl-C or SIGTERM came while runs were trained side by side: they have saved and stopped, and none is lost."""
+
+    def __init__(self, signal: int):
+        super().__init__(signal)
+        self.signal = signal
+
+
 class DownloadError(RuntimeError):
     """A file could not be had; the message says what was wanted, from where, and where to put it by hand."""
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nvil.cli.cache import kept_programs
-from nvil.errors import DownloadError, TrainingError, UsageError
+from nvil.errors import DownloadError, StoppedJobs, TrainingError, UsageError
 
 COMMANDS = {
     "train": "Train a model together with its inference network.",
@@ -100,6 +100,8 @@ def _run(words: list[str]) -> None:
         command_line = shlex.join(["nvil", *words])
         saved = f" and saved at update {stopped.updates}" if stopped.updates else " before the first update"
         _exit(128 + stopped.signal, f"Stopped{saved}; to go on: {command_line}")
+    except StoppedJobs as stopped:
+        _exit(128 + stopped.signal, f"Stopped, and all runs are saved; to go on: {shlex.join(['nvil', *words])}")
     except KeyboardInterrupt:
         print("nvil: Stopped.", file=sys.stderr)
         sys.stdout.flush()

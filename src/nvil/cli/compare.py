@@ -35,8 +35,11 @@ COMPARED = {
     ),
     **CLASSES,
     "what": group(
-        "what", option("out", Path | None, None, "The comparison's folder; by default runs/ and a name of its own.")
+        "what",
+        option("out", Path | None, None, "The comparison's folder; by default runs/ and a name of its own."),
+        refused=["updates"],
     ),
+    "learning": group("learning", refused=["estimator"]),
 }
 
 
@@ -52,13 +55,13 @@ def compare(words: list[str]) -> None:
       nvil compare --data binarized-mnist --hidden 200 --batch-size 100 --minutes 30 --out runs/estimators
       nvil compare --from runs/mine --estimators nvil rloo disarm vimco --minutes 5
     """
-    parsed, config = parse_choices(compare, COMPARED, words)
-    asked, how = parsed.comparison, how_to_fit(parsed.run)
     said = {word.partition("=")[0] for word in words}
     if "--updates" in said:
         raise UsageError("Time decides how many updates there are: give `seconds` or `minutes` in place of `updates`.")
     if "--estimator" in said:
         raise UsageError("Name the estimators to compare with `estimators`, not `estimator`.")
+    parsed, config = parse_choices(compare, COMPARED, words)
+    asked, how = parsed.comparison, how_to_fit(parsed.run)
     if asked.seconds is not None and asked.minutes is not None:
         raise UsageError("Give `seconds` or `minutes`, not both.")
     seconds = asked.seconds if asked.seconds is not None else 60.0 * (1.0 if asked.minutes is None else asked.minutes)

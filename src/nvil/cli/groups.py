@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,10 +25,10 @@ TITLES = {"what": "main", "devices": "device"}
 """Of groups, in the help: their options are under "main options"; the others go by their names."""
 
 
-def group(name: str, *more: tuple[str, Any, Any]) -> type:
-    """A dataclass of the choices in one group, as tyro shows it."""
+def group(name: str, *more: tuple[str, Any, Any], refused: Sequence[str] = ()) -> type:
+    """A dataclass of the choices in one group, as tyro shows it; those `refused` by the command are not in its help."""
     fields = [
-        option(field.name, field.type, field.default, field.metadata["help"])
+        option(field.name, field.type, field.default, field.metadata["help"], shown=field.name not in refused)
         for field in dataclasses.fields(Config)
         if field.metadata["group"] == name
     ]

@@ -45,9 +45,12 @@ def argument(name: str, kind: Any, *, required: bool = False) -> tuple[str, Argu
     return named, Argument(plain, required, tyro.conf.Positional in marks)
 
 
-def option(name: str, kind: Any, default: Any, text: str, flag: str | None = None) -> tuple[str, Any, Any]:
+def option(
+    name: str, kind: Any, default: Any, text: str, flag: str | None = None, *, shown: bool = True
+) -> tuple[str, Any, Any]:
     """A field of a dataclass as tyro takes it."""
-    return name, Annotated[kind, tyro.conf.arg(help=text, name=flag, **_in_help(kind, default))], default
+    marked = Annotated[kind, tyro.conf.arg(help=text, name=flag, **_in_help(kind, default))]
+    return name, marked if shown else tyro.conf.Suppress[marked], default
 
 
 def _in_help(kind: Any, default: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from nvil.errors import StoppedJobs
 from nvil.runs.lock import is_locked
 
 LOOK_SECONDS = 2.0
@@ -82,15 +83,16 @@ def run_jobs(
 
     After `budget` seconds those that are running are asked to save and stop, and no other is started. A job that fails
     does not stop the others. One whose folder another process trains in waits for that, as for what is left of a call
-    that was killed. `watch` is called at every look, `ended` with every job that has.
+    that was killed. `watch` is called at every look, `ended` with every job that has. Ctrl-C or SIGTERM stops them in
+    the same way, and then raises `StoppedJobs`; a second one ends at once.
     """
     there = cores()
     free = [there[i % len(there)] for i in range(side_by_side or len(there))][::-1]
     began = time.monotonic()
     waiting = list(jobs)
-    with _stopping() as stopping:
+    with _signals() as asked:
         while waiting or any(job.process for job in jobs):
-            over = stopping() or (budget is not None and time.monotonic() - began > budget)
+            over = bool(asked) or (budget is not None and time.monotonic() - began > budget)
             if over:
                 waiting.clear()
                 for job in jobs:
@@ -109,7 +111,10 @@ def run_jobs(
             watch(jobs)
             if waiting or any(job.process for job in jobs):
                 time.sleep(0.2 if over else LOOK_SECONDS)
-    return all(job.state == "done" for job in jobs)
+    done = all(job.state == "done" for job in jobs)
+    if asked and not done:
+        raise StoppedJobs(asked[0])
+    return done
 
 
 def parent_gone() -> bool:
@@ -147,8 +152,8 @@ def _end(job: Job) -> None:
 
 
 @contextlib.contextmanager
-def _stopping() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C or SIGTERM has asked for an end; a second one ends at once."""
+def _signals() -> Iterator[Sequence[int]]:
+    """The signals that have asked for an end so far, Ctrl-C or SIGTERM; a second one ends at once."""
     asked: list[int] = []
 
     def note(number: int, _: Any) -> None:
@@ -158,11 +163,11 @@ def _stopping() -> Iterator[Callable[[], bool]]:
         os.write(2, b"\nnvil: Saving, then stopping; Ctrl-C again stops at once.\n")
 
     if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
-        yield lambda: False
+        yield asked
         return
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: bool(asked)
+        yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -164,8 +164,10 @@ class Sweep:
             for point in self.points()
             if self.result(point) is None
         ]
-        run_jobs(jobs, side_by_side=side_by_side, budget=budget, watch=watch, ended=self._keep_apart)
-        self.write_tables()
+        try:
+            run_jobs(jobs, side_by_side=side_by_side, budget=budget, watch=watch, ended=self._keep_apart)
+        finally:
+            self.write_tables()
         return jobs
 
     def _keep_apart(self, job: "Job") -> None:
