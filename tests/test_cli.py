@@ -160,7 +160,23 @@ def test_evaluate_json(trained, capsys):
     assert (result["samples"], result["cases"], result["split"], result["estimate"]) == (10, 297, "test", "bound")
     assert -64 * np.log(2) - 5 < result["bound"] < -10
     run("evaluate", trained, "--json", "--split", "train", "--samples", "1")
-    assert json.loads(capsys.readouterr().out)["cases"] == 1500
+    held_out = Run.open(trained).config.validation
+    assert json.loads(capsys.readouterr().out)["cases"] == 1500 - held_out
+
+
+def test_the_validation_split_gives_the_figure_of_training_again(trained, capsys):
+    opened = Run.open(trained)
+    best = opened.best_update()
+    run("evaluate", trained, "--json", "--split", "validation", "--seed", str(best))
+    found = json.loads(capsys.readouterr().out)
+    assert found["cases"] == opened.config.validation
+    metrics = opened.metrics()
+    assert found["bound"] == metrics["validation_bound"][list(metrics["updates"]).index(best)]
+    run("train", "--from", trained, "--validation", "0", "--updates", "1", "--out", "without")
+    capsys.readouterr()
+    assert refused(capsys, "evaluate", "without", "--split", "validation") == (
+        "nvil: without was trained without validation cases; choose another --split."
+    )
 
 
 def test_evaluate_says_which_estimate_a_number_is(trained, capsys):
@@ -684,6 +700,10 @@ def test_a_run_to_take_choices_from_that_is_none(capsys):
     assert "file.toml is not the folder of a run; for a file" in refused(capsys, "train", "--from", "file.toml")
     Path("folder").mkdir()
     assert "folder/config.toml is missing." in refused(capsys, "train", "--from", "folder")
+    Path("folder/config.toml").write_text("[server]\nport = 80\n")
+    sentence = "folder/config.toml is not of a run of nvil; give the folder of one."
+    assert refused(capsys, "train", "--from", "folder") == f"nvil: {sentence}"
+    assert refused(capsys, "evaluate", "folder") == f"nvil: {sentence}"
 
 
 @pytest.mark.parametrize("line", ["format = 1\n", ""])

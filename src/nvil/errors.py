@@ -13,7 +13,7 @@ class TrainingError(RuntimeError):
     """Training could not go on (for example because parameters stopped being finite)."""
 
 
-class StoppedJobs(KeyboardInterrupt):  # noqa: N818 (not an error)
+class StoppedJobs(KeyboardInterrupt):
     """Ctrl-C or SIGTERM came while runs were trained side by side: they have saved and stopped, and none is lost."""
 
     def __init__(self, signal: int):

@@ -506,12 +506,11 @@ def config_from(values: Mapping[str, Any]) -> Config:
 
 def config_file(path: Path) -> dict[str, Any]:
     """The choices of a TOML file, or of the config.toml of a run's folder, as arguments of `Config`."""
-    from nvil.runs.storage import check_format, read_toml
+    from nvil.runs.storage import read_config, read_toml
 
     if path.is_dir():
         folder, path = path, path / "config.toml"
-        values = read_toml(path)
-        check_format(path, values.get("format"))
+        values = read_config(path)
         if "model" not in values:
             raise UsageError(f"{folder} was trained from Python on a pair of its own: it has no choices to take.")
         values = {name: value for name, value in values.items() if name in Config.__dataclass_fields__}

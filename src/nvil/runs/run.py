@@ -235,8 +235,7 @@ class Run:
         config.build_learner().estimator.check(shapes)
 
         def prepare() -> Experiment:
-            validation = config.validation if dataset.validation is None else dataset.validation
-            kept, held_out = training.hold_out(train, validation, config.seed)
+            kept, held_out = _hold_out(config, dataset)
             # Of all cases: `check_deviations` saw to it that these vary, and those kept may not.
             deviation = column_deviations(train.first()) if config.values == "numbers" else None
             pair = _built(config, facts, kept.first().mean(), deviation)
@@ -272,8 +271,7 @@ class Run:
         path = folder / "config.toml"
         if not path.exists() and is_locked(folder):
             raise UsageError(f"The run {folder} has only just begun; {_first_checkpoint(CHECKPOINT_SECONDS)}")
-        values = storage.read_toml(path)
-        storage.check_format(path, values.get("format"))
+        values = storage.read_config(path)
         try:
             run = _described(folder, values)
         except UsageError as error:
@@ -412,10 +410,16 @@ class Run:
     # Its data
 
     def split(self, name: str) -> Cases:
-        """The training or test cases of the run's data."""
-        choose("split", name, ("train", "test"))
+        """Cases of the run's data: "train" (what it learned from), "validation" (what was held out) or "test"."""
+        choose("split", name, ("train", "validation", "test"))
         dataset = self.dataset()
-        return dataset.test if name == "test" else dataset.train
+        if name == "test":
+            return dataset.test
+        assert self.config is not None
+        kept, held_out = _hold_out(self.config, dataset)
+        if name == "validation" and not held_out.shape[0]:
+            raise UsageError(f"{self.folder} was trained without validation cases; choose another `split`.")
+        return held_out if name == "validation" else kept
 
     def dataset(self) -> Dataset:
         """The data that the run was trained on, where it is on this machine as it was."""
@@ -574,6 +578,12 @@ class Run:
         finally:  # the end, an exception, or the caller had enough
             if reached is not None and saved != int(reached.state.step):
                 save(reached)
+
+
+def _hold_out(config: Config, dataset: Dataset) -> tuple[Source, Rows]:
+    """`(training cases, validation cases)` of a run; some data brings the latter."""
+    validation = config.validation if dataset.validation is None else dataset.validation
+    return training.hold_out(as_source(dataset.train), validation, config.seed)
 
 
 def _first_checkpoint(seconds: float) -> str:

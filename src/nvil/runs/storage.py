@@ -229,6 +229,15 @@ def to_toml(values: Mapping[str, Any], comment: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
+def read_config(path: Path) -> dict[str, Any]:
+    """The config.toml of a run's folder; that of something else is refused."""
+    values = read_toml(path)
+    if "format" not in values and "model" not in values:  # the first format had only the latter
+        raise UsageError(f"{path} is not of a run of nvil; give the folder of one.")
+    check_format(path, values.get("format"))
+    return values
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
