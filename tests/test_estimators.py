@@ -104,6 +104,55 @@ def test_a_leave_one_out_baseline_is_unbiased(layers, cases, samples, local):
     assert_trees_close((result.mean.model, result.mean.inference), exact_gradient(pair, cases))
 
 
+@eqx.filter_jit
+def weighted_bound_gradient(pair, x, weights):
+    """Of E_Q[log P(x | h^1) + sum_i w^i (log P(h^i | h^(i+1)) - log Q(h^i | h^(i-1)))], summed over the cases."""
+    h = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), pair.inference.support())
+
+    def bound(pair, case):
+        cases = jnp.broadcast_to(case, (len(h[0]), len(case)))
+        log_p, log_q = pair.model.log_prob(cases, h), pair.inference.log_prob(h, cases)
+        value = log_p[:, 0] + (log_p[:, 1:] - log_q) @ weights
+        return jnp.sum(jnp.exp(jnp.sum(log_q, axis=-1)) * value)
+
+    return eqx.filter_grad(lambda pair: sum(bound(pair, case) for case in x))(pair)
+
+
+@pytest.mark.parametrize(("updates", "above"), [(0, 0.1), (3, 0.1 + 0.9 * 3 / 7), (7, 1.0), (100, 1.0)])
+@pytest.mark.parametrize("layers", LAYERS)
+def test_a_warm_up_climbs_the_bound_with_its_layers_weighted(layers, updates, above):
+    pair, x = random_pair(layers), random_cases(1)
+    estimator = nvil.estimators.rloo(samples=2, warm_up=7)
+    params, state = started(estimator, pair, x)
+    state = state._replace(updates=jnp.asarray(updates, jnp.int32))
+    result = exact.gradient_moments(estimator, params, x, state)
+    weights = jnp.array([1.0, *[above] * (layers - 1)])
+    assert_trees_close((result.mean.model, result.mean.inference), weighted_bound_gradient(pair, x, weights))
+    if above == 1:
+        assert_trees_close((result.mean.model, result.mean.inference), exact_gradient(pair, 1))
+
+
+def test_a_warm_up_counts_its_updates_and_tells_of_the_true_bound():
+    pair, x = random_pair(3), random_cases(2)
+    plain, warm = (nvil.estimators.rloo(samples=2, warm_up=updates) for updates in (0, 5))
+    draws = plain.sample(jax.random.key(0), pair, x)
+    params, state = started(warm, pair, x)
+    state = state._replace(updates=jnp.asarray(2, jnp.int32))
+    _, after, told = warm.gradients_from(draws, params, x, state)
+    assert int(after.updates) == 3
+    assert told.bound == plain.gradients_from(draws, params, x, state.transformation)[2].bound
+    assert nvil.Config(warm_up=5).resolved().build_learner().estimator == nvil.estimators.nvil(warm_up=5)
+
+
+def test_a_warm_up_that_cannot_be():
+    with pytest.raises(nvil.UsageError, match="`warm_up` must be at least 0, got -1"):
+        nvil.estimators.nvil(warm_up=-1)
+    with pytest.raises(nvil.UsageError, match="needs 3 terms from the model's log_prob, but it gave 1"):
+        nvil.estimators.nvil(warm_up=1).weighted(jnp.zeros((2, 1)), jnp.zeros((2, 2)), jnp.asarray(0))
+    with pytest.raises(nvil.UsageError, match="`warm_up` is for the estimator nvil and reinforce and rloo, not for di"):
+        nvil.Config(estimator="disarm", warm_up=1).resolved()
+
+
 def test_leave_one_out_needs_two_samples():
     with pytest.raises(nvil.UsageError, match="at least 2 samples per case"):
         nvil.estimators.nvil(signals.leave_one_out())

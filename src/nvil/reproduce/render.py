@@ -112,20 +112,18 @@ def _earlier(result: dict[str, Any]) -> dict[str, Any]:
     """The choices of a result's config that its recipe no longer makes; the data and the seed are not a recipe's."""
     config = result["config"]
     if "rival" in result:
-        wanted = presets.rivals(result["table"])[result["row"]].settings
+        wanted, defaults = presets.rivals(result["table"])[result["row"]].settings, {}
     else:
         now = presets.find(result["table"], result["row"], result["recipe"]).config
+        defaults = {"warm_up": 0}  # of choices that there were none of when some results were made
         wanted = {
             field.name: getattr(now, field.name)
             for field in dataclasses.fields(now)
             if field.metadata["group"] in ("what", "model", "learning") and field.name not in ("data", "seed")
         }
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in wanted.items()}
-    return {
-        name: config[name]
-        for name, value in plain.items()
-        if value is not None and name in config and config[name] != value
-    }
+    before = {name: config.get(name, defaults.get(name, value)) for name, value in plain.items()}
+    return {name: before[name] for name, value in plain.items() if value is not None and before[name] != value}
 
 
 def front_page(folder: Path) -> str:
