@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import nvil
@@ -75,3 +76,17 @@ def assert_trees_close(actual, desired, tolerance=1e-8):
 
 def scaled(tree, factor):
     return jax.tree.map(lambda leaf: leaf * factor, tree)
+
+
+@eqx.filter_jit
+def weighted_bound_gradient(pair, x, weights):
+    """Of E_Q[log P(x | h^1) + sum_i w^i (log P(h^i | h^(i+1)) - log Q(h^i | h^(i-1)))], summed over the cases."""
+    h = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), pair.inference.support())
+
+    def bound(pair, case):
+        cases = jnp.broadcast_to(case, (len(h[0]), len(case)))
+        log_p, log_q = pair.model.log_prob(cases, h), pair.inference.log_prob(h, cases)
+        value = log_p[:, 0] + (log_p[:, 1:] - log_q) @ weights
+        return jnp.sum(jnp.exp(jnp.sum(log_q, axis=-1)) * value)
+
+    return eqx.filter_grad(lambda pair: sum(bound(pair, case) for case in x))(pair)

@@ -57,6 +57,7 @@ def named(file: str, name: str) -> str:
     return f"tests/test_{file}.py::test_{name}"
 
 
+WARM_UP = named("estimators", "a_warm_up_climbs_the_bound_with_its_layers_weighted")
 CONSTANTS = named("independence", "the_paper_s_constants_are_the_defaults")
 Q_APART = named("independence", "every_sample_case_and_layer_of_q_is_drawn_apart")
 P_APART = named("independence", "every_dream_and_layer_of_p_is_drawn_apart_and_from_the_wake_phase")
@@ -226,8 +227,8 @@ MUTANTS = (
     Mutant(
         "log Q of a Gaussian layer has no gradient",
         "estimators/nvil.py",
-        "total = total - jnp.sum(log_q - scored(params.inference, log_q))",
-        "total = total - jax.lax.stop_gradient(jnp.sum(log_q - scored(params.inference, log_q)))",
+        "total = total - jnp.sum(weighted_q - scored(params.inference, weighted_q))",
+        "total = total - jax.lax.stop_gradient(jnp.sum(weighted_q - scored(params.inference, weighted_q)))",
         named("gaussian", "reparameterised_gradients_are_unbiased"),
     ),
     Mutant(
@@ -415,6 +416,41 @@ MUTANTS = (
         "return total / self.samples, (new_state, info)",
         "return total, (new_state, info)",
         UNBIASED,
+    ),
+    Mutant(
+        "a warm-up leaves log Q at its full weight",
+        "estimators/nvil.py",
+        "weights]), log_q * weights",
+        "weights]), log_q",
+        WARM_UP,
+    ),
+    Mutant(
+        "a warm-up weighs the first layer too",
+        "estimators/nvil.py",
+        "jnp.arange(layers) == 0",
+        "jnp.arange(layers) < 0",
+        WARM_UP,
+    ),
+    Mutant(
+        "a warm-up weighs only the signals",
+        "estimators/nvil.py",
+        "jnp.sum(weighted_p) + jnp.sum(signal * by_phi)",
+        "jnp.sum(log_p) + jnp.sum(signal * by_phi)",
+        WARM_UP,
+    ),
+    Mutant(
+        "a warm-up never ends",
+        "estimators/nvil.py",
+        "Warming(updates + 1, state)",
+        "Warming(updates, state)",
+        named("estimators", "a_warm_up_counts_its_updates_and_tells_of_the_true_bound"),
+    ),
+    Mutant(
+        "the bound that a warm-up tells of is the weighted one",
+        "estimators/nvil.py",
+        "bound=jnp.mean(jnp.sum(log_p, axis=-1)",
+        "bound=jnp.mean(jnp.sum(weighted_p, axis=-1)",
+        named("estimators", "a_warm_up_counts_its_updates_and_tells_of_the_true_bound"),
     ),
     Mutant(
         "the baselines are not trained",

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 import nvil
-from helpers import assert_trees_close, nvil_with, random_cases, random_pair, scaled, started
+from helpers import (
+    assert_trees_close,
+    nvil_with,
+    random_cases,
+    random_pair,
+    scaled,
+    started,
+    weighted_bound_gradient,
+)
 from nvil import exact, signals
 from nvil.estimators.samples import log_probs
 
@@ -102,20 +110,6 @@ def test_a_leave_one_out_baseline_is_unbiased(layers, cases, samples, local):
     estimator = nvil.estimators.nvil(signals.leave_one_out(), samples=samples, local=local)
     result, _ = moments(estimator, pair, cases)
     assert_trees_close((result.mean.model, result.mean.inference), exact_gradient(pair, cases))
-
-
-@eqx.filter_jit
-def weighted_bound_gradient(pair, x, weights):
-    """Of E_Q[log P(x | h^1) + sum_i w^i (log P(h^i | h^(i+1)) - log Q(h^i | h^(i-1)))], summed over the cases."""
-    h = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), pair.inference.support())
-
-    def bound(pair, case):
-        cases = jnp.broadcast_to(case, (len(h[0]), len(case)))
-        log_p, log_q = pair.model.log_prob(cases, h), pair.inference.log_prob(h, cases)
-        value = log_p[:, 0] + (log_p[:, 1:] - log_q) @ weights
-        return jnp.sum(jnp.exp(jnp.sum(log_q, axis=-1)) * value)
-
-    return eqx.filter_grad(lambda pair: sum(bound(pair, case) for case in x))(pair)
 
 
 @pytest.mark.parametrize(("updates", "above"), [(0, 0.1), (3, 0.1 + 0.9 * 3 / 7), (7, 1.0), (100, 1.0)])

@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 
 import nvil
-from helpers import assert_trees_close, nvil_with, randomised, scaled, started
+from helpers import assert_trees_close, nvil_with, randomised, scaled, started, weighted_bound_gradient
 from nvil import diagnostics, estimators, exact, likelihood
 from nvil.layers import AutoregressiveGaussian, Gaussian, affine
 from nvil.rows import as_rows
@@ -71,6 +71,18 @@ def test_reparameterised_gradients_are_unbiased(estimator, kinds):
         scaled((result.model, result.inference), STEP ** (gaussians * estimator.samples)),
         tuple(scaled(gradient, STEP ** (gaussians * bound_samples))),
     )
+
+
+@pytest.mark.parametrize("kinds", [("gaussian", "bernoulli"), ("bernoulli", "gaussian"), ("gaussian", "gaussian")])
+def test_a_warm_up_weighs_reparameterised_layers_too(kinds):
+    estimator = estimators.reinforce(local=True, warm_up=7)
+    pair, x = gridded(kinds), jnp.asarray(X)
+    params, state = started(estimator, pair, x)
+    state = state._replace(updates=jnp.asarray(3, jnp.int32))
+    result = exact.gradient_moments(estimator, params, x, state).mean
+    wanted = weighted_bound_gradient(pair, x, jnp.array([1, 0.1 + 0.9 * 3 / 7]))
+    cell = STEP ** kinds.count("gaussian")
+    assert_trees_close(scaled((result.model, result.inference), cell), scaled(tuple(wanted), cell))
 
 
 @pytest.mark.parametrize("order", ["paper", "strict"])

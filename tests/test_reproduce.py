@@ -310,8 +310,10 @@ def test_the_claims_on_figure_1_are_computed(bounds, essential, least):
 def test_the_recipe_quick_is_best_with_three_eighths_of_its_updates():
     for table in ("table1", "table2"):
         for quick, best in zip(presets.cells(table, "quick"), presets.cells(table, "best"), strict=True):
-            assert best.config == dataclasses.replace(quick.config, updates=best.config.updates)
-            assert 3 * (best.config.updates or 0) == 8 * (quick.config.updates or 0)
+            lengths = {name: getattr(best.config, name) for name in ("updates", "warm_up")}
+            assert best.config == dataclasses.replace(quick.config, **lengths)
+            for name, length in lengths.items():
+                assert 3 * length == 8 * getattr(quick.config, name)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,19 @@ STEP_NAMES = {
     "RunningMean": "running mean",
     "VarianceNormalisation": "variance normalisation",
 }
-OTHERS = ("latent_bias", "baseline", "baseline_units", "order", "decay", "momentum", "weight_decay", "clip", "average")
+OTHERS = (
+    "latent_bias",
+    "baseline",
+    "baseline_units",
+    "order",
+    "decay",
+    "warm_up",
+    "epsilon",
+    "momentum",
+    "weight_decay",
+    "clip",
+    "average",
+)
 """Choices that are shown where they are not the default."""
 SHOWN_TOPICS = 30
 
