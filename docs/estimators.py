@@ -9,11 +9,8 @@ enumerated in float64 (by quadrature for REBAR and concrete). NVIL has its basel
 
 from pathlib import Path
 
-import jax
-
-jax.config.update("jax_enable_x64", True)
-
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -132,4 +129,5 @@ def total(tree) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    with jax.enable_x64(True):
+        main()

@@ -11,9 +11,6 @@ order, so that all but the last have the same expectation; variance normalisatio
 from pathlib import Path
 
 import jax
-
-jax.config.update("jax_enable_x64", True)
-
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
@@ -69,4 +66,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with jax.enable_x64(True):
+        main()
