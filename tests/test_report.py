@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from markupsafe import Markup
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
@@ -300,6 +301,24 @@ def test_a_comparison_says_what_differs(trained, pages, tmp_path):
     table = page._differences([Summary(run) for run in same]).body
     assert re.findall(r"<td[^>]*>(.*?)</td>", table) == ["seed", "0", "1"]
     assert "the same config" in page._differences([Summary(same[0])] * 2).body
+
+
+@pytest.mark.parametrize(
+    ("config", "in_use", "told"),
+    [
+        ({}, (1.0, 0.0), True),
+        ({}, (1.0, 1.0), False),
+        ({}, (0.0,), False),
+        ({"warm_up": 5}, (1.0, 0.0), False),
+        ({"estimator": "wake-sleep"}, (1.0, 0.0), False),
+    ],
+)
+def test_units_lost_in_upper_layers_are_told_of_with_what_to_do(config, in_use, told, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "svg", lambda *_: Markup())
+    monkeypatch.setattr(Summary, "unit_kl", tuple(np.full(4, nats) for nats in in_use))
+    config = Config(hidden=(4,) * len(in_use), validation=5, **config)
+    summary = Summary(make(tmp_path / "run", config, bits(3), []), dataset=bits(3))
+    assert ("--warm-up keeps more of them" in page._units(summary).caption) == told
 
 
 def test_without_data_or_parameters_the_page_says_so(tmp_path):

@@ -18,7 +18,7 @@ from nvil.report import explore, figures
 from nvil.report.parts import MINUS, Part, bag, facts, number, picture, raised, render, svg, table, titled, with_error
 from nvil.report.summary import Summary, printable
 from nvil.runs import storage
-from nvil.runs.config import Config
+from nvil.runs.config import OWN_OPTIONS, Config
 from nvil.runs.run import Run, made_with
 from nvil.runs.sweep import MEASURES, Sweep, in_words
 from nvil.topic_words import Topics
@@ -518,10 +518,15 @@ def _units(summary: Summary) -> Part | None:
         f"layer h{i}: {int(np.sum(layer > IN_USE))} of {len(layer)} units in use, {layer.sum():.1f} nats in all"
         for i, layer in enumerate(summary.unit_kl, 1)
     )
+    config = summary.run.config
+    upper = [np.mean(layer > IN_USE) for layer in summary.unit_kl[1:]]
+    cold = config is not None and config.estimator in OWN_OPTIONS["warm_up"] and not config.warm_up
+    lost = ", or, in the upper layers, that they were lost early: --warm-up keeps more of them"
+    lost = lost if cold and any(share < 0.5 for share in upper) else ""
     caption = (
         f"How much each unit tells about a case, in nats (KL from Q to the prior, mean of {len(summary.cases)} test "
         f"cases), most first: units below {IN_USE} are not in use, and a long tail there means more units than the "
-        "data needs."
+        f"data needs{lost}."
     )
     return Part(svg(lambda axes: figures.units(summary, axes), alt, (4.4, 3.0)), caption)
 
