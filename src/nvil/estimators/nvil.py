@@ -172,7 +172,7 @@ def nvil(*transformations: Transformation, samples: int = 1, local: bool = True,
     - `local`: a learning signal per layer (Section 2.3.3), each with statistics and a baseline of its own, instead of
       one signal for all layers with one of each, the baseline on x.
     - `warm_up`: updates over which the layers above the first come to their full weight (`NVIL`); 0 for none, as in the
-      paper. A fifth of all updates is a good start for nets of two or more layers.
+      paper. A fifth of all updates is a good start for nets of three layers; with two it did not help.
 
     !!! example
 

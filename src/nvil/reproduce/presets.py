@@ -1,7 +1,7 @@
 """The cells of the paper's tables and the curves of its figure, each a config: a table's TOML file, merged.
 
 A cell is what all cells of its table share, a recipe, the choices of its row and of its column, in this order; a recipe
-may be like another, and have choices for one estimator, and a column for one recipe.
+may be like another, and have choices for one estimator, or for one and a number of layers, and a column for one recipe.
 """
 
 import dataclasses
@@ -97,7 +97,8 @@ def cells(table: str, recipe: str) -> tuple[Cell, ...]:
 
 def _cell(table: str, row: dict[str, Any], column: str, recipe: str) -> Cell:
     contents, how, where = description(table), recipes(table)[recipe], description(table)["columns"][column]
-    own = how.get(where.get("estimator", "nvil"), {})
+    estimator = where.get("estimator", "nvil")
+    own = {**how.get(estimator, {}), **how.get(f"{estimator}, {len(row['choices']['hidden'])} layers", {})}
     config = config_from(
         {**contents["common"], **_flat(how), **row["choices"], **_flat(where), **own, **where.get(recipe, {})}
     )

@@ -155,7 +155,7 @@ class Config:
         0,
         "learning",
         "Updates over which the layers above the first come to their full weight in the bound, so that fewer of their "
-        "units are lost: a fifth of all updates is a good start for two or more. By default none, as in the paper.",
+        "units are lost: a fifth of all updates is a good start for three layers. By default none, as in the paper.",
     )
     mean: str = option(
         "geometric", "learning", "For vimco: the mean that stands for a left-out weight, geometric or arithmetic."
