@@ -166,6 +166,7 @@ def test_evaluate_json(trained, capsys):
 
 def test_the_validation_split_gives_the_figure_of_training_again(trained, capsys):
     opened = Run.open(trained)
+    assert [type(opened.split(name)) for name in ("train", "validation", "test")] == [np.ndarray] * 3
     best = opened.best_update()
     run("evaluate", trained, "--json", "--split", "validation", "--seed", str(best))
     found = json.loads(capsys.readouterr().out)
@@ -533,6 +534,8 @@ NONSENSE = {
     ("--without", "baseline", "--estimator", "reinforce"): "--without is for the estimator nvil, not for reinforce",
     ("--estimator", "arm", "--inference", "autoregressive"): "ARM needs an inference network of factorial Bernoulli",
     ("--estimator", "vimco", "--samples", "1"): "--samples must be at least 2, got 1",
+    ("--warm-up", "-1"): "--warm-up must be at least 0, got -1",
+    ("--warm-up", "9", "--updates", "8"): "--warm-up must be at most --updates (8), got 9",
     ("--estimator", "vimco", "--mean", "harmonic"): "Unknown mean 'harmonic'",
     ("--estimator", "ovis", "--gamma", "2"): "--gamma must be at least 0 and at most 1, got 2",
     ("--gamma", "1"): "--gamma is for the estimator ovis, not for nvil",
@@ -581,6 +584,7 @@ LEARNING = {
     "order": "strict",
     "decay": 0.9,
     "baseline_units": 7,
+    "warm_up": 10,
     "optimiser": "sgd",
     "schedule": "cosine",
     "final_rate": 1e-5,
@@ -655,8 +659,8 @@ def test_choices_come_from_a_run_or_a_file_and_options_beside_them_win(scheduled
     folder, _ = scheduled
     whole = Run.open(folder).config
     assert config_of("--from", folder) == whole
-    changed = config_of("--without", "baseline", "--from", folder, "--hidden", "5", "--latent-bias", "-3")
-    wanted = {"without": ("baseline",), "hidden": (5,), "latent_bias": (-3.0,)}
+    changed = config_of("--without", "baseline", "--from", folder, "--hidden", "5", "3", "--latent-bias", "-3")
+    wanted = {"without": ("baseline",), "hidden": (5, 3), "latent_bias": (-3.0,)}
     assert changed == dataclasses.replace(whole, **wanted)
     Path("choices.toml").write_text('hidden = [7]\nestimator = "wake-sleep"\nclip = 3\nlatent_bias = [-1]\n')
     found = config_of("--config", "choices.toml", "--hidden", "9", "4")
@@ -700,10 +704,11 @@ def test_a_run_to_take_choices_from_that_is_none(capsys):
     assert "file.toml is not the folder of a run; for a file" in refused(capsys, "train", "--from", "file.toml")
     Path("folder").mkdir()
     assert "folder/config.toml is missing." in refused(capsys, "train", "--from", "folder")
-    Path("folder/config.toml").write_text("[server]\nport = 80\n")
-    sentence = "folder/config.toml is not of a run of nvil; give the folder of one."
+    Path("folder/config.toml").write_text("format = 'png'\n[model]\nport = 80\n")
+    sentence = "folder/config.toml is not the config of an nvil run; choose another folder."
     assert refused(capsys, "train", "--from", "folder") == f"nvil: {sentence}"
     assert refused(capsys, "evaluate", "folder") == f"nvil: {sentence}"
+    assert refused(capsys, "train", "--out", "folder") == f"nvil: {sentence}"
 
 
 @pytest.mark.parametrize("line", ["format = 1\n", ""])
@@ -912,7 +917,7 @@ def test_a_run_that_is_not_one(capsys, tmp_path):
     assert "There is no run nowhere" in refused(capsys, "evaluate", "nowhere")
     Path("folder").mkdir()
     assert "config.toml is missing" in refused(capsys, "evaluate", "folder")
-    Path("folder/config.toml").write_text("format = 2\nhidden = [3]\n")
+    Path("folder/config.toml").write_text('format = 2\nhidden = [3]\nfingerprint = "0"\n')
     assert "does not describe a run" in refused(capsys, "sample", "folder")
 
 
@@ -1043,6 +1048,7 @@ def test_a_tampered_model_file_is_refused(trained, capsys, tmp_path):
         ("encode", "the probability that each latent is on"),
         ("data", "nvil data fetch binarized-mnist"),
         ("report", "--out"),
+        ("compare", "nvil compare --seconds 30"),
     ],
 )
 def test_help_teaches(command, taught, capsys):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import jax
@@ -83,6 +84,7 @@ def test_estimators_are_compared_and_a_comparison_goes_on(tmp_path, monkeypatch,
     [
         (("--updates", "5"), "in place of --updates"),
         (("--estimator", "rloo"), "Name the estimators to compare with --estimators, not --estimator"),
+        (("--warm-up", "5"), "--warm-up is not for comparisons"),
         (("--minutes", "1"), "Give --seconds or --minutes, not both"),
         (("--seconds", "0"), "--seconds must be above 0, got 0"),
         (("--validation", "0"), "--validation must be at least 1, got 0"),
@@ -98,6 +100,14 @@ def test_mistakes_get_one_sentence(words, message, tmp_path, monkeypatch, capsys
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
     assert not any(tmp_path.iterdir())
+
+
+def test_what_is_refused_is_not_in_the_help(capsys):
+    with pytest.raises(SystemExit):
+        run("--help")
+    shown = capsys.readouterr().out
+    assert "--estimators" in shown
+    assert not re.search(r"--(updates|estimator|warm-up)\b", shown)
 
 
 def test_all_that_apply_have_as_many_latents_in_an_update():

@@ -143,8 +143,14 @@ def test_a_warm_up_that_cannot_be():
         nvil.estimators.nvil(warm_up=-1)
     with pytest.raises(nvil.UsageError, match="needs 3 terms from the model's log_prob, but it gave 1"):
         nvil.estimators.nvil(warm_up=1).weighted(jnp.zeros((2, 1)), jnp.zeros((2, 2)), jnp.asarray(0))
-    with pytest.raises(nvil.UsageError, match="`warm_up` is for the estimator nvil and reinforce and rloo, not for di"):
+    with pytest.raises(
+        nvil.UsageError, match="`warm_up` is for the estimators nvil, reinforce and rloo, not for disarm"
+    ):
         nvil.Config(estimator="disarm", warm_up=1).resolved()
+    with pytest.raises(nvil.UsageError, match=r"`warm_up` must be at most `updates` \(5\), got 6"):
+        nvil.Config(updates=5, warm_up=6).resolved()
+    with pytest.raises(nvil.UsageError, match="`warm_up` is for layers above the first, and `hidden` has only one"):
+        nvil.Config(hidden=(5,), warm_up=6).resolved()
 
 
 def test_leave_one_out_needs_two_samples():

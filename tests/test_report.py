@@ -306,11 +306,11 @@ def test_a_comparison_says_what_differs(trained, pages, tmp_path):
 @pytest.mark.parametrize(
     ("config", "in_use", "told"),
     [
-        ({}, (1.0, 0.0), True),
-        ({}, (1.0, 1.0), False),
-        ({}, (0.0,), False),
-        ({"warm_up": 5}, (1.0, 0.0), False),
-        ({"estimator": "wake-sleep"}, (1.0, 0.0), False),
+        ({}, (1.0, 0.0, 1.0), True),
+        ({}, (0.0, 1.0, 1.0), False),
+        ({}, (1.0, 0.0), False),
+        ({"warm_up": 5}, (1.0, 0.0, 1.0), False),
+        ({"estimator": "wake-sleep"}, (1.0, 0.0, 1.0), False),
     ],
 )
 def test_units_lost_in_upper_layers_are_told_of_with_what_to_do(config, in_use, told, tmp_path, monkeypatch):
@@ -318,7 +318,7 @@ def test_units_lost_in_upper_layers_are_told_of_with_what_to_do(config, in_use, 
     monkeypatch.setattr(Summary, "unit_kl", tuple(np.full(4, nats) for nats in in_use))
     config = Config(hidden=(4,) * len(in_use), validation=5, **config)
     summary = Summary(make(tmp_path / "run", config, bits(3), []), dataset=bits(3))
-    assert ("--warm-up keeps more of them" in page._units(summary).caption) == told
+    assert ("which --warm-up can prevent" in page._units(summary).caption) == told
 
 
 def test_without_data_or_parameters_the_page_says_so(tmp_path):

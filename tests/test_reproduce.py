@@ -38,8 +38,12 @@ def data(tmp_path_factory):
 
 
 def tiny(cell):
-    """The same cell with two units in one layer, so that cells that differ only in sizes compile once."""
-    config = dataclasses.replace(cell.config, hidden=(2,), updates=2, report_every=1, validation=10)
+    """The same cell with two units in one layer, so that cells that differ only in sizes compile once.
+
+    A warm-up is of layers above the first, so there are two then.
+    """
+    sizes = {"hidden": (2, 2) if cell.config.warm_up else (2,), "warm_up": min(1, cell.config.warm_up)}
+    config = dataclasses.replace(cell.config, **sizes, updates=2, report_every=1, validation=10)
     return dataclasses.replace(cell, config=config)
 
 

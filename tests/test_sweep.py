@@ -223,6 +223,6 @@ def test_a_signal_stops_all_runs_says_how_to_go_on_and_is_the_exit_code(monkeypa
     assert caught.value.code == code
     assert capfd.readouterr().err.strip().splitlines() == [
         "nvil: Saving, then stopping; Ctrl-C again stops at once.",
-        "nvil: Stopped, and all runs are saved; to go on: nvil sweep s",
+        "nvil: Stopped; what was running is saved. To go on: nvil sweep s",
     ]
     assert [row["done"] for row in rows("s/table.csv")] == ["0"]

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -50,8 +51,9 @@ def measure_apart(case: Case, sides: Sequence[str], rounds: int) -> dict[str, An
         if cores:
             os.sched_setaffinity(0, cores)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise TrainingError(f"The benchmark of {case.name} at batch {case.batch} failed: {last}")
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        errors = [line for line in lines if re.match(r"[\w.]+Error\b", line)]  # its message may have more lines
+        raise TrainingError(f"The benchmark of {case.name} at batch {case.batch} failed: {(errors or lines)[-1]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -101,7 +101,7 @@ def _run(words: list[str]) -> None:
         saved = f" and saved at update {stopped.updates}" if stopped.updates else " before the first update"
         _exit(128 + stopped.signal, f"Stopped{saved}; to go on: {command_line}")
     except StoppedJobs as stopped:
-        _exit(128 + stopped.signal, f"Stopped, and all runs are saved; to go on: {shlex.join(['nvil', *words])}")
+        _exit(128 + stopped.signal, f"Stopped; what was running is saved. To go on: {shlex.join(['nvil', *words])}")
     except KeyboardInterrupt:
         print("nvil: Stopped.", file=sys.stderr)
         sys.stdout.flush()

@@ -39,7 +39,7 @@ COMPARED = {
         option("out", Path | None, None, "The comparison's folder; by default runs/ and a name of its own."),
         refused=["updates"],
     ),
-    "learning": group("learning", refused=["estimator"]),
+    "learning": group("learning", refused=["estimator", "warm_up"]),
 }
 
 
@@ -60,6 +60,8 @@ def compare(words: list[str]) -> None:
         raise UsageError("Time decides how many updates there are: give `seconds` or `minutes` in place of `updates`.")
     if "--estimator" in said:
         raise UsageError("Name the estimators to compare with `estimators`, not `estimator`.")
+    if "--warm-up" in said:
+        raise UsageError("`warm_up` is not for comparisons, in which each estimator has its own number of updates.")
     parsed, config = parse_choices(compare, COMPARED, words)
     asked, how = parsed.comparison, how_to_fit(parsed.run)
     if asked.seconds is not None and asked.minutes is not None:
@@ -67,7 +69,7 @@ def compare(words: list[str]) -> None:
     seconds = asked.seconds if asked.seconds is not None else 60.0 * (1.0 if asked.minutes is None else asked.minutes)
     # What the run that --from names spells out for its own estimator is not for those that are compared.
     left = {name: None for name in estimators_own(config) if f"--{name.replace('_', '-')}" not in said}
-    config = dataclasses.replace(config, updates=None, estimator=Config.estimator, **left)
+    config = dataclasses.replace(config, updates=None, warm_up=0, estimator=Config.estimator, **left)
     from nvil.report.estimators import text_table, write_estimators
     from nvil.runs import comparison
     from nvil.runs.storage import save_text

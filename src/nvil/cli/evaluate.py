@@ -49,7 +49,7 @@ def evaluate(
 
     Args:
         run: The run's folder.
-        split: test (the default), validation or train, less the validation cases.
+        split: test (the default), validation, or train (without the validation cases).
         samples: From the inference network, for every case; by default 10, and 1000 for importance. For ais: chains, by
             default 5.
         seed: The seed of these samples.

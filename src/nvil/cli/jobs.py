@@ -38,10 +38,13 @@ def shown() -> Iterator[Callable[[Sequence[Job]], None]]:
                     if job.state == "running":
                         stderr.print(_line(job), soft_wrap=True)
 
-        yield watch
-    for job in seen:
-        if job.state == "failed":
-            stderr.print(f"nvil: {job.name} failed: {job.message.removeprefix('nvil: ')}", soft_wrap=True)
+        try:
+            yield watch
+        finally:
+            ends.close()
+            for job in seen:
+                if job.state == "failed":
+                    stderr.print(f"nvil: {job.name} failed: {job.message.removeprefix('nvil: ')}", soft_wrap=True)
 
 
 def _table(jobs: Sequence[Job]) -> Table:

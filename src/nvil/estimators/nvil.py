@@ -49,10 +49,10 @@ class NVIL(Estimator):
 
         log P(x | h^1) + sum_i w^i (log P(h^i | h^(i+1)) - log Q(h^i | h^(i-1)))
 
-    w^1 is 1, and the others go from 0.1 to 1 over the first `warm_up` updates. It is not the paper's, but that of
-    Bowman et al. (2016) and Sonderby et al. (2016), for the layers above the first alone: what a unit of theirs costs,
-    it costs at once, and what it is worth shows when the layers around it have learned to use it. Without, most are off
-    for good before that. The bound in `Info` is the true one.
+    with w^1 = 1, and w^i = min(1, 0.1 + 0.9 t / warm_up) for the others, after t updates. That is not in the paper:
+    it is the warm-up of Bowman et al. (2016) and Sonderby et al. (2016), for the layers above the first alone. A unit
+    of an upper layer costs nats from the start, but helps only once the layers around it have learned to use it.
+    Without a warm-up many such units switch off before then, and stay off. The bound in `Info` is the unweighted one.
     """
 
     sparse: ClassVar[bool] = True
@@ -171,8 +171,8 @@ def nvil(*transformations: Transformation, samples: int = 1, local: bool = True,
     - `samples`: of the latents, for every case of a minibatch.
     - `local`: a learning signal per layer (Section 2.3.3), each with statistics and a baseline of its own, instead of
       one signal for all layers with one of each, the baseline on x.
-    - `warm_up`: updates over which the layers above the first come to their full weight (`NVIL`); 0 for none, as in the
-      paper. A fifth of all updates is a good start for nets of three layers; with two it did not help.
+    - `warm_up`: updates over which the layers above the first reach full weight (`NVIL`); 0 for none, as in the paper.
+      A fifth of all updates is a good start for nets of three layers; with two it did not help.
 
     !!! example
 
@@ -185,7 +185,7 @@ def nvil(*transformations: Transformation, samples: int = 1, local: bool = True,
 
 
 def reinforce(*, samples: int = 1, local: bool = False, warm_up: int = 0) -> NVIL:
-    """The naive estimator of Eq. 6: NVIL without any transformation of the signal."""
+    """The naive estimator of Eq. 6: NVIL without any transformation of the signal. `warm_up` is as in `nvil`."""
     return _estimator((), samples, local, warm_up)
 
 
@@ -193,6 +193,7 @@ def rloo(*, samples: int = 4, local: bool = True, warm_up: int = 0) -> NVIL:
     """REINFORCE with a leave-one-out baseline over `samples` of the latents, at least 2 (Kool et al., 2019).
 
     A name for `nvil(signals.leave_one_out(), samples=samples)`: nothing is trained but P and Q, and it is unbiased.
+    `warm_up` is as in `nvil`.
     """
     return _estimator((signals.leave_one_out(),), check_samples(samples, least=2), local, warm_up)
 

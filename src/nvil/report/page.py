@@ -521,8 +521,8 @@ def _units(summary: Summary) -> Part | None:
     config = summary.run.config
     upper = [np.mean(layer > IN_USE) for layer in summary.unit_kl[1:]]
     cold = config is not None and config.estimator in OWN_OPTIONS["warm_up"] and not config.warm_up
-    lost = ", or, in the upper layers, that they were lost early: --warm-up keeps more of them"
-    lost = lost if cold and any(share < 0.5 for share in upper) else ""
+    lost = cold and len(upper) > 1 and any(share < 0.5 for share in upper)
+    lost = ", or that upper layers lost them early, which --warm-up can prevent" if lost else ""
     caption = (
         f"How much each unit tells about a case, in nats (KL from Q to the prior, mean of {len(summary.cases)} test "
         f"cases), most first: units below {IN_USE} are not in use, and a long tail there means more units than the "

@@ -1,7 +1,7 @@
 """The cells of the paper's tables and the curves of its figure, each a config: a table's TOML file, merged.
 
 A cell is what all cells of its table share, a recipe, the choices of its row and of its column, in this order; a recipe
-may be like another, and have choices for one estimator, or for one and a number of layers, and a column for one recipe.
+may be like another, and have choices for one estimator, and a column for one recipe, each also for a number of layers.
 """
 
 import dataclasses
@@ -97,11 +97,9 @@ def cells(table: str, recipe: str) -> tuple[Cell, ...]:
 
 def _cell(table: str, row: dict[str, Any], column: str, recipe: str) -> Cell:
     contents, how, where = description(table), recipes(table)[recipe], description(table)["columns"][column]
-    estimator = where.get("estimator", "nvil")
-    own = {**how.get(estimator, {}), **how.get(f"{estimator}, {len(row['choices']['hidden'])} layers", {})}
-    config = config_from(
-        {**contents["common"], **_flat(how), **row["choices"], **_flat(where), **own, **where.get(recipe, {})}
-    )
+    layers = len(row["choices"]["hidden"])
+    own = _for(how, where.get("estimator", "nvil"), layers) | _for(where, recipe, layers)
+    config = config_from({**contents["common"], **_flat(how), **row["choices"], **_flat(where), **own})
     return Cell(
         table,
         slug(row["model"], row["dim"], column),
@@ -113,6 +111,11 @@ def _cell(table: str, row: dict[str, Any], column: str, recipe: str) -> Cell:
         contents["metric"],
         config.resolved(),
     )
+
+
+def _for(values: dict[str, Any], name: str, layers: int) -> dict[str, Any]:
+    """Its choices under a name, and those under the name and a number of layers."""
+    return {**values.get(name, {}), **values.get(f"{name}, {layers} layers", {})}
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:

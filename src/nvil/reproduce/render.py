@@ -115,7 +115,7 @@ def _earlier(result: dict[str, Any]) -> dict[str, Any]:
         wanted, defaults = presets.rivals(result["table"])[result["row"]].settings, {}
     else:
         now = presets.find(result["table"], result["row"], result["recipe"]).config
-        defaults = {"warm_up": 0}  # of choices that there were none of when some results were made
+        defaults = {"warm_up": 0}  # of options added after some results were made
         wanted = {
             field.name: getattr(now, field.name)
             for field in dataclasses.fields(now)
@@ -289,7 +289,12 @@ def _recipes(folder: Path, found: dict[Any, Any]) -> str:
             values = presets.recipes(tables[0])[recipe]
             columns = {name: each for table in tables for name, each in presets.description(table)["columns"].items()}
             own = {name: value for name, value in values.items() if isinstance(value, dict)}
-            own |= {name: column[recipe] for name, column in columns.items() if recipe in column}
+            own |= {
+                name + key.removeprefix(recipe): value
+                for name, column in columns.items()
+                for key, value in column.items()
+                if key.partition(",")[0] == recipe
+            }
             each = [_choices(values), *(f"{name}: {_choices(value)}" for name, value in own.items())]
             lines.append(f"- `{recipe}`, {what}: {'; for '.join(each)}.")
     lines.append(f"- `paper`, Figure 1: {_choices(presets.recipes('figure1')['paper'])}.")

@@ -154,8 +154,9 @@ class Config:
     warm_up: int = option(
         0,
         "learning",
-        "Updates over which the layers above the first come to their full weight in the bound, so that fewer of their "
-        "units are lost: a fifth of all updates is a good start for three layers. By default none, as in the paper.",
+        "For nvil, reinforce and rloo: updates over which the layers above the first reach full weight in the bound, "
+        "so that fewer of their units are lost. With three layers a fifth of all updates is a good start; by default "
+        "none, as in the paper.",
     )
     mean: str = option(
         "geometric", "learning", "For vimco: the mean that stands for a left-out weight, geometric or arithmetic."
@@ -278,7 +279,8 @@ class Config:
             choose("technique", technique, TECHNIQUES)
         for name, owners in OWN_OPTIONS.items():
             if self.estimator not in owners and getattr(self, name) != Config.__dataclass_fields__[name].default:
-                raise UsageError(f"`{name}` is for the estimator {' and '.join(owners)}, not for {self.estimator}.")
+                who = f"s {', '.join(owners[:-1])} and" if owners[1:] else ""
+                raise UsageError(f"`{name}` is for the estimator{who} {owners[-1]}, not for {self.estimator}.")
         baseline, samples = self._baseline_and_samples()
         self.choices().checked()
         updates = self.updates if self.updates is not None else LARGEST if self.data == "-" else UPDATES
@@ -294,7 +296,6 @@ class Config:
             updates=updates,
             baseline=baseline,
             samples=samples,
-            warm_up=self.warm_up if len(self.hidden) > 1 else 0,  # of the layers above the first
             learning_rate=rate,
             inference_ratio=ratio,
         )
@@ -330,6 +331,10 @@ class Config:
                 raise UsageError(f"`{name}` must be at least {least}, got {value}.")
             if value is not None and value > LARGEST:
                 raise UsageError(f"`{name}` must be at most {LARGEST}, got {value}.")
+        if self.warm_up > updates:
+            raise UsageError(f"`warm_up` must be at most `updates` ({updates}), got {self.warm_up}.")
+        if self.warm_up and len(self.hidden) == 1:
+            raise UsageError("`warm_up` is for layers above the first, and `hidden` has only one layer.")
         if self.patience is not None and self.validation == 0:
             raise UsageError("`patience` is for a better validation bound, so `validation` must be at least 1, got 0.")
         if not self.hidden:

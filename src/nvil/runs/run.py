@@ -41,7 +41,7 @@ from nvil.devices import SpreadRows, agreed, any_process, first_process, here, r
 from nvil.errors import UsageError, choose
 from nvil.learning import Learner, default_validation
 from nvil.models import categories_of, has_numbers, lengths_of
-from nvil.rows import Rows, Source, as_source, check_hold_out
+from nvil.rows import Rows, Source, as_source, check_hold_out, plain
 from nvil.runs import checkpoints, metrics, storage
 from nvil.runs.config import CHECKPOINT_SECONDS, LARGEST, Config, config_from, typed_fields
 from nvil.runs.lock import is_locked, locked
@@ -419,7 +419,7 @@ class Run:
         kept, held_out = _hold_out(self.config, dataset)
         if name == "validation" and not held_out.shape[0]:
             raise UsageError(f"{self.folder} was trained without validation cases; choose another `split`.")
-        return held_out if name == "validation" else kept
+        return plain(held_out if name == "validation" else kept.first())
 
     def dataset(self) -> Dataset:
         """The data that the run was trained on, where it is on this machine as it was."""

@@ -232,8 +232,8 @@ def to_toml(values: Mapping[str, Any], comment: str = "") -> str:
 def read_config(path: Path) -> dict[str, Any]:
     """The config.toml of a run's folder; that of something else is refused."""
     values = read_toml(path)
-    if "format" not in values and "model" not in values:  # the first format had only the latter
-        raise UsageError(f"{path} is not of a run of nvil; give the folder of one.")
+    if "fingerprint" not in values:  # of the data: every format has it
+        raise UsageError(f"{path} is not the config of an nvil run; choose another folder.")
     check_format(path, values.get("format"))
     return values
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nvil.errors import UsageError, choose
+from nvil.errors import StoppedJobs, UsageError, choose
 from nvil.runs.config import Config, typed_fields
 
 if TYPE_CHECKING:
@@ -155,6 +155,8 @@ class Sweep:
         - `side_by_side`: runs at a time; by default one per core.
         - `budget`: seconds after which those that run save and stop; the same call goes on.
         - `watch`: called with the jobs every two seconds.
+
+        Ctrl-C or SIGTERM saves and stops all runs, writes the tables and raises `nvil.errors.StoppedJobs`.
         """
         from nvil.runs.jobs import Job, run_jobs
 
@@ -166,8 +168,10 @@ class Sweep:
         ]
         try:
             run_jobs(jobs, side_by_side=side_by_side, budget=budget, watch=watch, ended=self._keep_apart)
-        finally:
+        except StoppedJobs:
             self.write_tables()
+            raise
+        self.write_tables()
         return jobs
 
     def _keep_apart(self, job: "Job") -> None:
