@@ -369,3 +369,16 @@ def test_what_is_not_a_learner_is_refused():
         nvil.Learner(optimiser=0.1)
     with pytest.raises(nvil.UsageError, match="`batch_size` must be at least 1, got 0"):
         nvil.Learner(batch_size=0)
+
+
+def test_a_run_stopped_in_the_midst_of_a_warm_up_goes_on_to_the_same_bits():
+    x = (np.random.default_rng(0).random((60, 6)) < 0.4).astype(np.uint8)
+    pair = nvil.sbn(6, (3, 2), mean=x.mean(0))
+    learner = nvil.Learner(nvil.estimators.rloo(samples=2, warm_up=5), batch_size=4)
+    how = {"report_every": 3, "validation": 10}
+    *_, whole = nvil.fit(pair, x, learner, updates=9, **how)
+    *_, first = nvil.fit(pair, x, learner, updates=3, **how)
+    assert int(first.state.estimator.updates) == 3
+    *_, second = nvil.fit(pair, x, learner, updates=9, resume=first, **how)
+    for ours, theirs in zip(jax.tree.leaves(whole.state.params), jax.tree.leaves(second.state.params), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
