@@ -27,6 +27,54 @@ from nvil.cli import main
 main(sys.argv[1:])
 """
 
+PARTS = """
+import re
+
+import jax
+
+jax.config.update("jax_num_cpu_devices", 3)
+
+import equinox as eqx
+import numpy as np
+import scipy.sparse
+from jax.sharding import Mesh
+
+from nvil.data.grey import Grey
+from nvil.data.sparse import sparse_rows
+from nvil.devices import CASES, SpreadRows
+from nvil.rows import as_rows
+
+random = np.random.default_rng(0)
+counts = sparse_rows(scipy.sparse.csr_array(random.poisson(0.3, (20, 40)).astype(np.uint8)))
+mesh = Mesh(np.array(jax.devices()), (CASES,))
+draw = eqx.filter_jit(lambda rows, key: rows.minibatch(key, 6))
+exchange = re.compile(r"\\w+\\[([\\d,]*)\\]\\S* (?:all|collective|reduce)-(?:gather|reduce|scatter|to-all|permute)\\(")
+for rows in (
+    as_rows(random.random((20, 5)).astype(np.float32)),
+    Grey(random.integers(0, 256, (20, 5), dtype=np.uint8), 255.0),
+    counts,
+    counts.select(np.arange(3, 17)),
+):
+    shared, alone = SpreadRows(rows, mesh, parts=True, cases=rows.shape[0]).on_device(), rows.on_device()
+    assert shared.shape == rows.shape
+    for leaf, whole in zip(jax.tree.leaves(shared.rows), jax.tree.leaves(rows), strict=True):
+        assert {shard.data.shape[0] for shard in leaf.addressable_shards} == {-(-len(whole) // 3)}
+    for seed in range(20):
+        ours = draw(shared, jax.random.key(seed))
+        assert {shard.data.shape[0] for shard in ours.addressable_shards} == {2}
+        np.testing.assert_array_equal(ours, draw(alone, jax.random.key(seed)))
+    sizes = exchange.findall(draw.lower(shared, jax.random.key(0)).compile().compiled.as_text())
+    exchanged = [np.prod([int(size) for size in each.split(",")]) for each in sizes]
+    smallest = min(leaf.size for leaf in jax.tree.leaves(shared.rows) if leaf.size > 30)
+    assert exchanged and max(exchanged) < smallest  # cases of a minibatch, not the data
+print("equal")
+"""
+
+
+def test_rows_in_parts_give_the_minibatches_of_rows_on_one_device():
+    done = subprocess.run([sys.executable, "-c", PARTS], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "equal\n", done.stderr
+
 
 def start(process: int, port: int) -> subprocess.Popen:
     where = ("--devices", "2", "--coordinator", f"127.0.0.1:{port}", "--processes", "2", "--process", str(process))

@@ -177,6 +177,9 @@ def test_sparse_rows_are_the_dense_ones(density):
     assert rows.shape == (20, 7)
     picked = jnp.asarray([3, 19, 0, 3])
     np.testing.assert_array_equal(rows.take(picked, jax.random.key(0)), matrix.toarray()[np.asarray(picked)])
+    few = as_rows(matrix).select(np.arange(5, 9)).compact()
+    np.testing.assert_array_equal(few.dense(), matrix.toarray()[5:9])
+    assert len(few.values) == max(1, matrix[5:9].nnz)
 
 
 def documents():

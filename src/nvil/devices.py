@@ -1,11 +1,12 @@
 """One run on several devices, of one machine or of many, through JAX's own sharding and `jax.distributed`.
 
-The cases of a minibatch are spread over the devices; parameters, statistics and the data are on each. XLA then splits
-the very program that one device runs: the draws of a case do not depend on where it is computed, the learning signal's
+The cases of a minibatch are spread over the devices; parameters and statistics are on each. XLA then splits the very
+program that one device runs: the draws of a case do not depend on where it is computed, the learning signal's
 statistics are those of the whole minibatch, and only the order of sums differs.
 
-Every process reads all of the data, which is in memory, and takes part in every update. The first one also validates,
-diagnoses and writes the run's folder, and what it decides goes for all (`agreed`).
+The devices of one process have all of the data each. Of several processes, each has its own part of it on its devices,
+and XLA fetches the cases of a minibatch from where they are. Every process takes part in every update; the first one
+also validates, diagnoses and writes the run's folder, and what it decides goes for all (`agreed`).
 """
 
 import contextlib
@@ -35,22 +36,30 @@ LAUNCHERS = (
 
 
 class SpreadRows(Rows):
-    """Rows that every device of a mesh has, whose minibatches are spread over the devices."""
+    """Rows whose minibatches are spread over the devices of a mesh.
+
+    Every device has all the rows or, where they are in `parts`, as many of them as every other.
+    """
 
     rows: Rows
     mesh: Mesh = eqx.field(static=True)
+    parts: bool = eqx.field(static=True)
+    cases: int = eqx.field(static=True)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.rows.shape
+        return self.cases, *self.rows.shape[1:]  # parts are filled up to be equal
 
     def select(self, rows: Any) -> "SpreadRows":
-        return SpreadRows(self.rows.select(rows), self.mesh)
+        chosen = self.rows.select(rows)
+        return SpreadRows(chosen, self.mesh, self.parts, chosen.shape[0])
 
     def take(self, rows: Int[Array, " size"], key: Key[Array, ""]) -> Float[Array, "size ..."]:
         return jax.lax.with_sharding_constraint(self.rows.take(rows, key), self._sharding(CASES))
 
     def minibatch(self, key: Key[Array, ""], size: int, step: Int[Array, ""] | int = 0) -> Float[Array, "size ..."]:
+        if self.parts:
+            return super().minibatch(key, size, step)
         return jax.lax.with_sharding_constraint(self.rows.minibatch(key, size, step), self._sharding(CASES))
 
     def dense(self) -> np.ndarray:
@@ -63,7 +72,19 @@ class SpreadRows(Rows):
         return self.rows.column_sums()
 
     def on_device(self) -> "SpreadRows":
-        return SpreadRows(self.everywhere(self.rows), self.mesh)
+        rows = jax.tree.map(self._in_parts, self.rows) if self.parts else self.everywhere(self.rows)
+        return SpreadRows(rows, self.mesh, self.parts, self.cases)
+
+    def _in_parts(self, values: Any) -> Array:
+        """An array whose first axis is shared by the devices; each reads its own part of `values`, a file perhaps."""
+        size = -(-len(values) // self.mesh.size) * self.mesh.size
+
+        def part(place: Any) -> np.ndarray:
+            read = np.asarray(values[place])
+            begin, end, _ = place[0].indices(size)
+            return np.pad(read, [(0, end - begin - len(read)), *[(0, 0)] * (read.ndim - 1)])
+
+        return jax.make_array_from_callback((size, *values.shape[1:]), self._sharding(CASES), part)
 
     def everywhere(self, tree: Any) -> Any:
         whole = self._sharding()
@@ -96,7 +117,8 @@ def spread(rows: Any, mesh: Mesh | None, batch_size: int) -> Any:
             f"A minibatch of {batch_size} cases cannot be shared by {mesh.size} devices; make `batch_size` a multiple "
             "of `devices`."
         )
-    return SpreadRows(rows, mesh)
+    parts = jax.process_count() > 1 and type(rows).minibatch is Rows.minibatch  # rows that are drawn one by one
+    return SpreadRows(rows, mesh, parts, rows.shape[0])
 
 
 def here(tree: Any) -> Any:

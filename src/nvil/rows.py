@@ -108,6 +108,10 @@ class Rows(eqx.Module):
         """The same rows for networks that take `nvil.sparse.SparseCases`: drawn as such, if they are stored so."""
         return self
 
+    def compact(self) -> "Rows":
+        """The same rows, with nothing stored beside them."""
+        return self
+
     def fixed(self, seed: int = 0) -> "Rows":
         """The same rows to evaluate on, where every draw must be the same."""
         return self

@@ -48,6 +48,9 @@ class SparseRows(Rows):
             return self
         return DrawnSparse(self.values, self.columns, self.begin, self.end, self.width, self.usual)
 
+    def compact(self) -> Rows:
+        return sparse_rows(self.matrix())
+
     def _cases(self, rows: Int[Array, " size"]) -> SparseCases:
         piece = len(rows) * self.usual * 5 // 4  # room for the entries of most minibatches
         return SparseCases(self.begin[rows], self.end[rows], self.values, self.columns, self.width, piece)

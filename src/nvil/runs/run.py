@@ -52,6 +52,8 @@ PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 MADE_WITH = ("version", *PACKAGES, "python", "platform", "device")
 BEFORE_CONFIG = ("lock", "vocabulary.txt", "tensorboard")
 """What a run that was killed early may have written before its config.toml."""
+MOST_LOOKED_AT = 5000
+"""Cases to diagnose on, where no process has all of them on its devices."""
 log = logging.getLogger("nvil")
 
 
@@ -512,7 +514,7 @@ class Run:
         writes = first_process()
         source = spread(train, mesh, learner.batch_size)
         source = source.on_device() if isinstance(source, Rows) else source
-        known = here(source.rows) if isinstance(source, SpreadRows) else source.first().on_device()
+        known = _looked_at(train, source)
         found = checkpoints.load_checkpoint(self.folder, pair, learner, known) if writes else None
         version = self.made_with["version"]
         if writes:
@@ -584,6 +586,17 @@ def _hold_out(config: Config, dataset: Dataset) -> tuple[Source, Rows]:
     """`(training cases, validation cases)` of a run; some data brings the latter."""
     validation = config.validation if dataset.validation is None else dataset.validation
     return training.hold_out(as_source(dataset.train), validation, config.seed)
+
+
+def _looked_at(train: Source, source: Source) -> Rows:
+    """Cases on this process's first device, to diagnose on: all or, where devices have parts, some at random."""
+    if not isinstance(source, SpreadRows):
+        return source.first().on_device()
+    if not source.parts:
+        return here(source.rows)
+    rows = train.first()
+    chosen = np.random.default_rng(0).permutation(rows.shape[0])[:MOST_LOOKED_AT]
+    return rows.select(np.sort(chosen)).compact().on_device()
 
 
 def _first_checkpoint(seconds: float) -> str:
