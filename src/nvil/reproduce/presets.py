@@ -48,7 +48,8 @@ class Cell:
 class Quoted:
     """A number that the paper quotes from others, and how we measure that model on our data, where we do.
 
-    - `rival`: the module of `nvil.rivals`, with its `settings` and how it is evaluated; None if we do not.
+    - `by`: the column of our own cells that it is trained like; None if it is not one of our models.
+    - `rival`: the module of `nvil.rivals`, with its `settings` and how it is evaluated; None if we have none.
     """
 
     table: str
@@ -57,6 +58,7 @@ class Quoted:
     column: str
     value: float | None
     data: str
+    by: str | None = None
     rival: str | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     evaluation: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -64,7 +66,7 @@ class Quoted:
     @property
     def row(self) -> str:
         """Its name on the command line."""
-        return slug(self.model, self.dim, self.column)
+        return slug(self.model, self.dim, self.by or self.column)
 
 
 @cache
@@ -84,14 +86,18 @@ def recipes(table: str) -> dict[str, dict[str, Any]]:
 
 @cache
 def cells(table: str, recipe: str) -> tuple[Cell, ...]:
-    """Every cell of a table that is its own, in the paper's order; the figure has the recipe `paper` only."""
+    """Every cell of a table that is its own, in the paper's order; the figure has the recipe `paper` only.
+
+    The last are models that the paper quotes from others and that we train by the same recipe.
+    """
     contents = description(table)
     choose("recipe", recipe, recipes(table))
+    quoted = [{**each, "paper": {each["by"]: each["value"]}} for each in contents.get("quoted", ()) if "by" in each]
     return tuple(
         _cell(table, row, column, recipe)
-        for row in contents["rows"]
+        for row in [*contents["rows"], *quoted]
         for column in row.get("columns") or row["paper"]
-        if "same_as" not in contents["columns"][column]
+        if "same_as" not in contents["columns"].get(column, {})
     )
 
 
@@ -138,7 +144,7 @@ def quoted(table: str) -> tuple[Quoted, ...]:
     for each in contents.get("quoted", ()):
         column = each.get("column", "")
         data = {**contents["common"], **contents["columns"].get(column, {})}["data"]
-        more = {name: each[name] for name in ("rival", "settings", "evaluation") if name in each}
+        more = {name: each[name] for name in ("by", "rival", "settings", "evaluation") if name in each}
         found.append(Quoted(table, each["model"], each["dim"], column, each.get("value"), data, **more))
     return tuple(found)
 

@@ -169,7 +169,7 @@ def _quoted(table: str, found: dict[Any, Any]) -> list[str]:
     quoted = presets.quoted(table)
     if not quoted:
         return []
-    ours = [found.get((table, each.row, "rival")) for each in quoted]
+    ours = [found.get((table, each.row, "rival" if each.by is None else "best")) for each in quoted]
     rows = [
         [each.model, each.dim, each.column or "MNIST", _shown(each.value), _figure_of(result)]
         for each, result in zip(quoted, ours, strict=True)
