@@ -295,6 +295,19 @@ def test_a_label_or_an_index_is_noticed(column, place, scale, why, caplog):
     assert f"column {place} is unlike the rest" in caplog.text
 
 
+def test_columns_with_names_of_their_own_are_no_picture():
+    bits = np.random.default_rng(0).integers(0, 2, (40, 9))
+    for names, image in (
+        ([f"pixel{i}" for i in range(9)], (3, 3)),
+        ([f"{i}x{j}" for i in range(3) for j in range(3)], (3, 3)),
+        (["fever", "cough", "rash", "ache", "chills", "nausea", "cramp", "itch", "sweat"], None),
+    ):
+        np.savetxt("a.csv", bits, "%d", delimiter=",", header=",".join(names), comments="")
+        assert load("a.csv").image == image
+        np.savetxt("b.csv", np.c_[bits[:, 0], bits], "%d", delimiter=",", header=",".join(["on", *names]), comments="")
+        assert load("b.csv", given=("on",)).image == image
+
+
 def test_a_label_beside_bits_is_told_from_grey_levels():
     table = np.column_stack([bits(), np.arange(30) % 7])
     with pytest.raises(UsageError, match=r'column 16 is unlike the rest .*`drop_columns="16"`; the others are 0 and 1'):

@@ -88,6 +88,11 @@ def odd_column(rows: np.ndarray, names: Sequence[str] | None) -> tuple[int, str]
     return None
 
 
+def named_by_number(names: Sequence[str] | None) -> bool:
+    """Whether columns have no names, or names that differ in numbers alone, as those of pixels do (pixel0, 3x7)."""
+    return len({re.sub(r"\d+", "0", name) for name in names or ("",)}) == 1
+
+
 def said(place: int, why: str, names: Sequence[str] | None) -> str:
     """What to say of an odd column."""
     return (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nvil.data.choices import Choices
-from nvil.data.columns import context_first, kept_columns
+from nvil.data.columns import context_first, kept_columns, named_by_number
 from nvil.data.dataset import Cases, Dataset, Kind, hold_out_labels
 from nvil.data.lines import from_lines
 from nvil.data.readers import Contents, case_names, checked_rows, read, without_columns
@@ -225,8 +225,9 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
     """Decide what the values are, make them binary where asked to, and split."""
     choices = dataclasses.replace(choices, **contents.decided)
     kind = kind_of(contents, where, choices)
-    whole = contents.image or _square(next(iter(contents.splits.values())).shape[1])
-    names, places = contents.names, list(range(next(iter(contents.splits.values())).shape[1]))
+    width = next(iter(contents.splits.values())).shape[1]
+    whole = contents.image or (_square(width) if named_by_number(contents.names) else None)
+    names, places = contents.names, list(range(width))
     if choices.given:
         contents, places = _context_first(contents, where, choices)
         whole = whole if places == sorted(places) else None
@@ -284,7 +285,7 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         # Where the whole case is no picture, what it is without its context may be one.
         image=None
         if kind != "binary" or isinstance(train, SparseRows)
-        else whole or (_square(train.shape[1] - contents.context) if contents.context else None),
+        else whole or (_square(train.shape[1] - contents.context) if _picture_after(contents) else None),
         context=contents.context,
         categories=categories,
         choices=dataclasses.replace(
@@ -294,6 +295,11 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         note=note,
         labels=labels,
     )
+
+
+def _picture_after(contents: Contents) -> bool:
+    """Whether the columns after the context may be those of a picture."""
+    return bool(contents.context) and named_by_number(contents.names and contents.names[contents.context :])
 
 
 def _context_first(contents: Contents, where: Any, choices: Choices) -> tuple[Contents, list[int]]:
