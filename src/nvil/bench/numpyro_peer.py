@@ -4,7 +4,6 @@ It leaves out of a latent's learning signal what that latent cannot influence, b
 normalisation: less work per update than the others, for gradients of a higher variance.
 """
 
-# pyright: reportMissingImports=false
 from collections.abc import Callable
 from typing import Any
 

@@ -4,7 +4,6 @@ It also takes Pyro's decaying average as a baseline, the paper's running mean. P
 learning signals leave out what a latent cannot influence, by the graph: the paper's local signals.
 """
 
-# pyright: reportMissingImports=false
 from collections.abc import Callable
 from typing import Any, ClassVar
 

@@ -4,7 +4,6 @@ The data is on the device, sampling takes no gradient, one backward pass serves 
 optimiser is PyTorch's fused one.
 """
 
-# pyright: reportMissingImports=false
 import itertools
 from collections.abc import Callable
 from typing import Any
