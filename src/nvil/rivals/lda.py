@@ -20,14 +20,13 @@ distributions that lead from q(theta) to P(theta), and their weights are bounded
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import digamma, gammaln
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 from sklearn.decomposition import LatentDirichletAllocation
 
 from nvil.errors import above_zero, at_least
@@ -125,9 +124,11 @@ def importance_log_prob(
     counts = word_counts(x, parameters.topics.shape[1])
     values, errors = [], []
     for i, part in enumerate(_dense(parameters, counts, block)):
-        key = jax.random.fold_in(jax.random.key(seed), i)
-        log_weights = _log_weights(parameters, part, posterior(parameters, part), key, samples)
-        value, error = log_mean(np.asarray(log_weights).T)
+        random = np.random.default_rng([seed, i])
+        places = proposals(parameters, posterior(parameters, part))
+        draws = (_log_gammas(random, np.asarray(places)) for _ in range(samples))
+        log_weights = [np.asarray(_log_weight(parameters, part, places, drawn)) for drawn in draws]
+        value, error = log_mean(np.stack(log_weights, axis=-1))
         values.append(value)
         errors.append(error)
     return Estimate(np.concatenate(values), np.concatenate(errors), np.arange(counts.shape[0]))
@@ -162,30 +163,39 @@ def bound(
     return _log_words(parameters, x, expected) + _log_density(alpha, expected) - _log_density(gamma, expected)
 
 
-@partial(jax.jit, static_argnames="samples")
-def _log_weights(
+def proposals(
+    parameters: Parameters, gamma: Float[Array, "documents topics"]
+) -> Float[Array, "proposals documents topics"]:
+    """The Dirichlet distributions of which r is the mean."""
+    return jnp.stack([parameters.alpha + t * (gamma - parameters.alpha) for t in (1, 0.5, 0.25, 0)])
+
+
+def _log_gammas(random: np.random.Generator, shapes: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Logarithms of gamma variates, which themselves would underflow: G(a) = G(a + 1) U^(1/a).
+
+    NumPy draws them far faster than JAX does on a CPU.
+    """
+    uniform = 1 - random.random(shapes.shape)
+    return (np.log(random.standard_gamma(shapes + 1)) + np.log(uniform) / shapes).astype(shapes.dtype)
+
+
+@jax.jit
+def _log_weight(
     parameters: Parameters,
     x: Float[Array, "documents words"],
-    gamma: Float[Array, "documents topics"],
-    key: Key[Array, ""],
-    samples: int,
-) -> Float[Array, "samples documents"]:
-    alpha = jnp.broadcast_to(parameters.alpha, gamma.shape)
-    proposals = jnp.stack([alpha + t * (gamma - alpha) for t in (1, 0.5, 0.25, 0)])
+    proposals: Float[Array, "proposals documents topics"],
+    log_gammas: Float[Array, "proposals documents topics"],
+) -> Float[Array, " documents"]:
+    """The mean weight of one draw from each of the proposals, so that all have the same share."""
+    alpha = jnp.broadcast_to(parameters.alpha, proposals.shape[1:])
 
-    def draw(key: Key[Array, ""], proposal: Float[Array, "documents topics"]) -> Float[Array, " documents"]:
-        log_gammas = jax.random.loggamma(key, proposal, dtype=gamma.dtype)
+    def weight(log_gammas: Float[Array, "documents topics"]) -> Float[Array, " documents"]:
         log_theta = log_gammas - jax.nn.logsumexp(log_gammas, axis=-1, keepdims=True)
         densities = jax.vmap(_log_density, (0, None))(proposals, log_theta)
         log_r = jax.nn.logsumexp(densities, axis=0) - np.log(len(proposals))
         return _log_words(parameters, x, log_theta) + _log_density(alpha, log_theta) - log_r
 
-    def from_each(key: Key[Array, ""]) -> Float[Array, " documents"]:
-        """The mean weight of one draw from each of the proposals, so that all have the same share."""
-        keys = jax.random.split(key, len(proposals))
-        return jax.nn.logsumexp(jax.vmap(draw)(keys, proposals), axis=0) - np.log(len(proposals))
-
-    return jax.lax.map(from_each, jax.random.split(key, samples))
+    return jax.nn.logsumexp(jax.vmap(weight)(log_gammas), axis=0) - np.log(len(proposals))
 
 
 def _log_words(
