@@ -165,6 +165,9 @@ def test_every_rival_is_measured_on_the_same_cases(data, tmp_path):
     page = render(tmp_path).read_text()
     mixture = results.load(tmp_path / "table1-mob-500-rival.json")
     assert f"| MoB | 500 | MNIST | 137.6 | {mixture['figure']:.1f}‡ |" in page  # with fewer components than the preset
+    few = results.load(tmp_path / "table3-repsoftmax-50-20-news-rival.json")
+    error = few["perplexity"]["per_document_se"]
+    assert f"| RepSoftMax | 50 | 20 News | 953 | {few['figure']:.1f}‡ ± {error:.0f} (3 documents) |" in page
 
 
 def test_the_rivals_are_listed_by_name(capsys):

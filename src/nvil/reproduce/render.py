@@ -171,12 +171,19 @@ def _quoted(table: str, found: dict[Any, Any]) -> list[str]:
         return []
     ours = [found.get((table, each.row, "rival" if each.by is None else "best")) for each in quoted]
     rows = [
-        [each.model, each.dim, each.column or "MNIST", _shown(each.value), _figure_of(result)]
+        [each.model, each.dim, each.column or "MNIST", _shown(each.value), _figure_of(result) + _of_few(result)]
         for each, result in zip(quoted, ours, strict=True)
     ]
     measured = "what we measure on our data" if any(row[-1] for row in rows) else "what we have not measured yet"
     heads = ["Model", "Dim", "Data", "quoted", "ours"]
     return [f"\nWhat the paper quotes from others, and {measured}:\n", *_columns(heads, rows), *_stale(ours)]
+
+
+def _of_few(result: dict[str, Any] | None) -> str:
+    """The standard error of a perplexity that was not measured on all test documents."""
+    if result is None or result["perplexity"] is None or result["cases"] == result["protocol"]["split"]["test"]:
+        return ""
+    return f" ± {result['perplexity']['per_document_se']:.0f} ({result['cases']} documents)"
 
 
 def _times(found: dict[Any, Any]) -> str:
