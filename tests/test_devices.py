@@ -11,18 +11,33 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+import scipy.sparse
+from jax.sharding import Mesh
 
 import nvil
+import nvil.runs.run
 from nvil.cli import main
+from nvil.devices import CASES, SpreadRows
 from processes import plain_diagnose
 
 CHOICES = ("--hidden", "6", "4", "--batch-size", "10", "--report-every", "20", "--validation", "20")
 WORKER = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
+import jax
 import nvil
+from nvil.devices import SpreadRows
 from processes import plain_diagnose
 nvil.Learner.diagnose = plain_diagnose
+whole = SpreadRows.on_device
+
+def on_device(self):
+    shared = whole(self)
+    with open(f"{jax.process_index()}.rows", "a") as file:
+        print(*(len(shard.data) for shard in shared.rows.values.addressable_shards), file=file)
+    return shared
+
+SpreadRows.on_device = on_device
 from nvil.cli import main
 main(sys.argv[1:])
 """
@@ -59,13 +74,18 @@ for rows in (
     assert shared.shape == rows.shape
     for leaf, whole in zip(jax.tree.leaves(shared.rows), jax.tree.leaves(rows), strict=True):
         assert {shard.data.shape[0] for shard in leaf.addressable_shards} == {-(-len(whole) // 3)}
+    window, _ = shared.window(0, 6)
+    assert all(ours is theirs for ours, theirs in zip(*map(jax.tree.leaves, (window, shared)), strict=True))
+    np.testing.assert_array_equal(shared.dense(), rows.dense())
+    np.testing.assert_array_equal(shared.row_sums(), rows.row_sums())
+    np.testing.assert_array_equal(shared.select(slice(-2, None)).dense(), rows.dense()[-2:])
     for seed in range(20):
         ours = draw(shared, jax.random.key(seed))
         assert {shard.data.shape[0] for shard in ours.addressable_shards} == {2}
         np.testing.assert_array_equal(ours, draw(alone, jax.random.key(seed)))
     sizes = exchange.findall(draw.lower(shared, jax.random.key(0)).compile().compiled.as_text())
     exchanged = [np.prod([int(size) for size in each.split(",")]) for each in sizes]
-    smallest = min(leaf.size for leaf in jax.tree.leaves(shared.rows) if leaf.size > 30)
+    smallest = min(leaf.size for leaf in jax.tree.leaves(shared.rows) if leaf.size > 30)  # than a minibatch's offsets
     assert exchanged and max(exchanged) < smallest  # cases of a minibatch, not the data
 print("equal")
 """
@@ -74,6 +94,19 @@ print("equal")
 def test_rows_in_parts_give_the_minibatches_of_rows_on_one_device():
     done = subprocess.run([sys.executable, "-c", PARTS], capture_output=True, text=True, timeout=300)
     assert done.stdout == "equal\n", done.stderr
+
+
+def test_with_parts_diagnostics_are_of_some_cases(monkeypatch):
+    monkeypatch.setattr(nvil.runs.run, "MOST_DIAGNOSED", 3)
+    counts = np.random.default_rng(0).poisson(0.5, (8, 30))
+    train = nvil.rows.as_rows(scipy.sparse.csr_array(counts))
+    mesh = Mesh(np.array(jax.devices()[:1]), (CASES,))
+    some = nvil.runs.run._to_diagnose(train, SpreadRows(train, mesh, parts=True, cases=8).on_device())
+    assert some.shape == (3, 30)
+    assert len(some.values) == np.count_nonzero(some.dense()) < len(train.values)
+    assert all(np.any(np.all(case == counts, axis=1)) for case in some.dense())
+    every = nvil.runs.run._to_diagnose(train, SpreadRows(train, mesh, parts=False, cases=8).on_device())
+    np.testing.assert_array_equal(every.dense(), counts)
 
 
 def start(process: int, port: int) -> subprocess.Popen:
@@ -116,6 +149,9 @@ def test_two_processes_train_as_one_and_a_killed_one_ends_the_run_whole(tmp_path
 
     main(["train", *CHOICES, "--updates", "40", "--out", "alone", "--quiet"])
     alone, together = reports("alone"), reports("run")
+    train = nvil.data.load("digits").train.shape[0] - 20
+    for process in (0, 1):  # each has half of the rows on its device
+        assert set(Path(f"{process}.rows").read_text().splitlines()) == {str(-(-train // 2))}
     for one, both in zip(alone, together[:2], strict=True):
         for name in ("updates", "bound", "validation_bound"):
             assert both[name] == pytest.approx(one[name], rel=1e-3)

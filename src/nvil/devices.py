@@ -4,9 +4,9 @@ The cases of a minibatch are spread over the devices; parameters and statistics 
 program that one device runs: the draws of a case do not depend on where it is computed, the learning signal's
 statistics are those of the whole minibatch, and only the order of sums differs.
 
-The devices of one process have all of the data each. Of several processes, each has its own part of it on its devices,
-and XLA fetches the cases of a minibatch from where they are. Every process takes part in every update; the first one
-also validates, diagnoses and writes the run's folder, and what it decides goes for all (`agreed`).
+The devices of one process have all of the data each. With several processes, each has its own part of it on its
+devices, and XLA fetches the cases of a minibatch from where they are. Every process takes part in every update; the
+first one also validates, diagnoses and writes the run's folder, and what it decides goes for all (`agreed`).
 """
 
 import contextlib
@@ -48,10 +48,10 @@ class SpreadRows(Rows):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.cases, *self.rows.shape[1:]  # parts are filled up to be equal
+        return self.cases, *self.rows.shape[1:]  # not of `rows`, whose parts are padded to equal lengths
 
     def select(self, rows: Any) -> "SpreadRows":
-        chosen = self.rows.select(rows)
+        chosen = self.rows.select(np.arange(self.cases)[rows])
         return SpreadRows(chosen, self.mesh, self.parts, chosen.shape[0])
 
     def take(self, rows: Int[Array, " size"], key: Key[Array, ""]) -> Float[Array, "size ..."]:
@@ -63,10 +63,10 @@ class SpreadRows(Rows):
         return jax.lax.with_sharding_constraint(self.rows.minibatch(key, size, step), self._sharding(CASES))
 
     def dense(self) -> np.ndarray:
-        return self.rows.dense()
+        return self.rows.dense()[: self.cases]
 
     def row_sums(self) -> Float[np.ndarray, " cases"]:
-        return self.rows.row_sums()
+        return self.rows.row_sums()[: self.cases]
 
     def column_sums(self) -> Float[np.ndarray, " width"]:
         return self.rows.column_sums()
@@ -77,12 +77,15 @@ class SpreadRows(Rows):
 
     def _in_parts(self, values: Any) -> Array:
         """An array whose first axis is shared by the devices; each reads its own part of `values`, a file perhaps."""
+        if isinstance(values, jax.Array) and values.sharding == self._sharding(CASES):
+            return values
         size = -(-len(values) // self.mesh.size) * self.mesh.size
 
         def part(place: Any) -> np.ndarray:
             read = np.asarray(values[place])
             begin, end, _ = place[0].indices(size)
-            return np.pad(read, [(0, end - begin - len(read)), *[(0, 0)] * (read.ndim - 1)])
+            short = end - begin - len(read)
+            return np.pad(read, [(0, short), *[(0, 0)] * (read.ndim - 1)]) if short else read
 
         return jax.make_array_from_callback((size, *values.shape[1:]), self._sharding(CASES), part)
 
@@ -117,7 +120,8 @@ def spread(rows: Any, mesh: Mesh | None, batch_size: int) -> Any:
             f"A minibatch of {batch_size} cases cannot be shared by {mesh.size} devices; make `batch_size` a multiple "
             "of `devices`."
         )
-    parts = jax.process_count() > 1 and type(rows).minibatch is Rows.minibatch  # rows that are drawn one by one
+    # A class must say so itself: one that inherits from it may have arrays of another kind.
+    parts = jax.process_count() > 1 and bool(vars(type(rows)).get("in_parts"))
     return SpreadRows(rows, mesh, parts, rows.shape[0])
 
 

@@ -9,7 +9,7 @@ import functools
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -55,7 +55,13 @@ class Source(Protocol):
 
 
 class Rows(eqx.Module):
-    """Cases that can be drawn in any order."""
+    """Cases that can be drawn in any order.
+
+    A class whose arrays all have cases, or what cases are made of, along their first axis may say `in_parts = True`:
+    with several processes, each then has a part of them on its devices.
+    """
+
+    in_parts: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod
@@ -109,7 +115,7 @@ class Rows(eqx.Module):
         return self
 
     def compact(self) -> "Rows":
-        """The same rows, with nothing stored beside them."""
+        """The same rows, without stored entries of others."""
         return self
 
     def fixed(self, seed: int = 0) -> "Rows":
@@ -155,6 +161,7 @@ class DenseRows(Rows):
     """The rows of an array, which may be memory-mapped."""
 
     values: Any
+    in_parts: ClassVar[bool] = True
 
     @property
     def shape(self) -> tuple[int, ...]:

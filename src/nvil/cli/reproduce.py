@@ -40,8 +40,8 @@ def reproduce(
         table: table1, table2, table3 or figure1.
         row: One cell, by its name (see --cells); without it, all of them.
         recipe: paper is the paper's own protocol, best a better one for the same models, quick that one in three
-            eighths of the updates (Tables 1 and 2), rival the models whose figures the paper quotes; figure1 has
-            only paper.
+            eighths of the updates (Tables 1 and 2), rival the other models that the paper quotes; figure1 has only
+            paper.
         jobs: Cells side by side; by default one per core. 0 trains in this process.
         budget: Minutes after which to save and stop; the same command resumes.
         data: Another data set or file than the preset's, for one cell; the results say so.

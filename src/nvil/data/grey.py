@@ -1,6 +1,6 @@
 """Grey levels read as probabilities: each minibatch is binarized anew."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -16,6 +16,7 @@ class Grey(Rows):
 
     values: Any
     scale: float = eqx.field(static=True)
+    in_parts: ClassVar[bool] = True
 
     @property
     def shape(self) -> tuple[int, ...]:

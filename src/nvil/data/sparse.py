@@ -1,7 +1,7 @@
 """Sparse word counts: a corpus is never held densely, at most the minibatch at hand is."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -32,6 +32,7 @@ class SparseRows(Rows):
     end: Any
     width: int = eqx.field(static=True)
     usual: int = eqx.field(static=True)
+    in_parts: ClassVar[bool] = True
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -97,7 +97,7 @@ def cells(table: str, recipe: str) -> tuple[Cell, ...]:
         _cell(table, row, column, recipe)
         for row in [*contents["rows"], *quoted]
         for column in row.get("columns") or row["paper"]
-        if "same_as" not in contents["columns"].get(column, {})
+        if "same_as" not in contents["columns"][column]
     )
 
 
@@ -121,7 +121,8 @@ def _cell(table: str, row: dict[str, Any], column: str, recipe: str) -> Cell:
 
 def _for(values: dict[str, Any], name: str, layers: int) -> dict[str, Any]:
     """Its choices under a name, and those under the name and a number of layers."""
-    return {**values.get(name, {}), **values.get(f"{name}, {layers} layer{'s' * (layers > 1)}", {})}
+    deep = "1 layer" if layers == 1 else f"{layers} layers"
+    return {**values.get(name, {}), **values.get(f"{name}, {deep}", {})}
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
@@ -150,7 +151,7 @@ def quoted(table: str) -> tuple[Quoted, ...]:
 
 
 def rivals(table: str) -> dict[str, Quoted]:
-    """Those that we measure, by name."""
+    """Those that are not models of ours, by name."""
     return {each.row: each for each in quoted(table) if each.rival is not None}
 
 

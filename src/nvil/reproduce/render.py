@@ -176,7 +176,18 @@ def _quoted(table: str, found: dict[Any, Any]) -> list[str]:
     ]
     measured = "what we measure on our data" if any(row[-1] for row in rows) else "what we have not measured yet"
     heads = ["Model", "Dim", "Data", "quoted", "ours"]
-    return [f"\nWhat the paper quotes from others, and {measured}:\n", *_columns(heads, rows), *_stale(ours)]
+    lines = [f"\nWhat the paper quotes from others, and {measured}:\n", *_columns(heads, rows)]
+    bounds = [f"`{each.row}`" for each, result in zip(quoted, ours, strict=True) if each.by and result is not None]
+    if bounds:
+        lines.append(
+            f"\nOurs of {' and '.join(bounds)} are bounds, by the recipe `best`; the others are estimates of log P(x)."
+        )
+    return lines + _stale(ours)
+
+
+def _is_quoted(table: str, row: str) -> bool:
+    """Whether a cell's figure in the paper is one of others."""
+    return any(each.row == row for each in presets.quoted(table))
 
 
 def _of_few(result: dict[str, Any] | None) -> str:
@@ -196,7 +207,7 @@ def _times(found: dict[Any, Any]) -> str:
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for (table, row, recipe), result in found.items():
-        if recipe not in ("quick", "best") or table not in ("table1", "table2"):
+        if recipe not in ("quick", "best") or table not in ("table1", "table2") or _is_quoted(table, row):
             continue
         seconds = seconds_to_pass(result)
         passed = "not passed" if seconds is None else f"{seconds / 60:.1f} min"
@@ -255,7 +266,7 @@ def _still_rising(found: dict[Any, Any]) -> str:
     lines = []
     for (table, row, recipe), result in found.items():
         rate = pace(result["curve"]) if recipe == "paper" and table in ("table1", "table2") else None
-        if rate is None:
+        if rate is None or _is_quoted(table, row):
             continue
         points = zip(rate.updates, rate.bounds, strict=True)
         course = ", ".join(f"{bound:.1f} ({count:,.0f})" for count, bound in points)

@@ -52,7 +52,7 @@ PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 MADE_WITH = ("version", *PACKAGES, "python", "platform", "device")
 BEFORE_CONFIG = ("lock", "vocabulary.txt", "tensorboard")
 """What a run that was killed early may have written before its config.toml."""
-MOST_LOOKED_AT = 5000
+MOST_DIAGNOSED = 5000
 """Cases to diagnose on, where no process has all of them on its devices."""
 log = logging.getLogger("nvil")
 
@@ -514,7 +514,7 @@ class Run:
         writes = first_process()
         source = spread(train, mesh, learner.batch_size)
         source = source.on_device() if isinstance(source, Rows) else source
-        known = _looked_at(train, source)
+        known = _to_diagnose(train, source)
         found = checkpoints.load_checkpoint(self.folder, pair, learner, known) if writes else None
         version = self.made_with["version"]
         if writes:
@@ -588,14 +588,15 @@ def _hold_out(config: Config, dataset: Dataset) -> tuple[Source, Rows]:
     return training.hold_out(as_source(dataset.train), validation, config.seed)
 
 
-def _looked_at(train: Source, source: Source) -> Rows:
+def _to_diagnose(train: Source, source: Source) -> Rows:
     """Cases on this process's first device, to diagnose on: all or, where devices have parts, some at random."""
     if not isinstance(source, SpreadRows):
         return source.first().on_device()
     if not source.parts:
         return here(source.rows)
     rows = train.first()
-    chosen = np.random.default_rng(0).permutation(rows.shape[0])[:MOST_LOOKED_AT]
+    most = MOST_DIAGNOSED if first_process() else 1  # the others need only the shapes
+    chosen = np.random.default_rng(0).permutation(rows.shape[0])[:most]
     return rows.select(np.sort(chosen)).compact().on_device()
 
 
