@@ -121,8 +121,7 @@ def _cell(table: str, row: dict[str, Any], column: str, recipe: str) -> Cell:
 
 def _for(values: dict[str, Any], name: str, layers: int) -> dict[str, Any]:
     """Its choices under a name, and those under the name and a number of layers."""
-    deep = "1 layer" if layers == 1 else f"{layers} layers"
-    return {**values.get(name, {}), **values.get(f"{name}, {deep}", {})}
+    return {**values.get(name, {}), **values.get(f"{name}, {layers} layers", {})}
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
