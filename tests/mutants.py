@@ -943,8 +943,8 @@ MUTANTS = (
     Mutant(
         "a sparse row takes an entry of the next",
         "sparse.py",
-        'side="right"',
-        'side="left"',
+        ".at[inside]",
+        ".at[inside + 1]",
         named("layers", "sparse_rows_are_the_dense_ones") + "[0.3]",
     ),
     Mutant(
@@ -957,8 +957,22 @@ MUTANTS = (
     Mutant(
         "of sparse cases only the first piece counts",
         "sparse.py",
-        "fori_loop(1, -(-last[-1] // self.piece)",
+        "fori_loop(1, -(-last[-1] // size)",
         "fori_loop(1, 1",
+        named("layers", "gradients_from_sparse_cases_are_those_from_dense_ones"),
+    ),
+    Mutant(
+        "a later piece of sparse cases forgets those before it",
+        "sparse.py",
+        "jnp.sum(last < start",
+        "0 * jnp.sum(last < start",
+        named("layers", "gradients_from_sparse_cases_are_those_from_dense_ones"),
+    ),
+    Mutant(
+        "pieces of sparse cases overlap where they are added in chunks",
+        "sparse.py",
+        "piece * size, size",
+        "piece * self.piece, size",
         named("layers", "gradients_from_sparse_cases_are_those_from_dense_ones"),
     ),
     Mutant(

@@ -201,8 +201,9 @@ def test_training_on_sparse_counts_is_training_on_dense_ones():
     assert_trees_close(trained[2], trained[1], 0)
 
 
-@pytest.mark.parametrize(("samples", "hidden"), [(1, (3,)), (2, (3, 2))])
-def test_gradients_from_sparse_cases_are_those_from_dense_ones(samples, hidden):
+@pytest.mark.parametrize(("samples", "hidden", "chunk"), [(1, (3,), 2048), (2, (3, 2), 2048), (1, (3,), 4)])
+def test_gradients_from_sparse_cases_are_those_from_dense_ones(samples, hidden, chunk, monkeypatch):
+    monkeypatch.setattr("nvil.sparse.CHUNK", chunk)
     picked = np.array([1, 0, 1, 7, 59])  # more words than a minibatch usually has, and none
     dense = jnp.asarray(documents()[picked])
     rows = as_rows(scipy.sparse.csr_array(documents())).on_device()
@@ -212,7 +213,7 @@ def test_gradients_from_sparse_cases_are_those_from_dense_ones(samples, hidden):
     assert twice.shape == (10, 100)
     np.testing.assert_array_equal(twice.dense(), repeated(dense, 2))
     np.testing.assert_allclose(twice @ jnp.eye(100), jnp.tile(dense, (2, 1)), rtol=1e-12)
-    assert int(jnp.sum(sparse.end - sparse.begin)) > 2 * sparse.piece
+    assert int(jnp.sum(sparse.end - sparse.begin)) > 2 * sparse.piece > 2 * 4
     pair = randomised(nvil.sbn(100, hidden, lengths=(4,), mean=np.ones(100)), 0)
     estimator = nvil_with(samples=samples)
     assert takes_sparse(estimator, *pair)
