@@ -33,8 +33,8 @@ def main() -> None:
         rows = documents(words)
         dense = Dense(rows.values, rows.columns, rows.begin, rows.end, rows.width, rows.usual)
         pair = nvil.document_model(rows, (50,))
-        for batch, name in ((20, "SGD"), (50, "SGD"), (100, "SGD"), (20, "Adam")):
-            optimiser = {"SGD": optimisers.sgd(3e-5), "Adam": optimisers.adam()}[name]
+        for batch, name in ((20, "SGD"), (100, "SGD"), (400, "SGD"), (20, "Adam")):
+            optimiser = {"SGD": optimisers.sgd(3e-6), "Adam": optimisers.adam()}[name]
             jobs = [update(pair, data, batch, optimiser, estimators.nvil())[0] for data in (dense, rows)]
             times = turns(products(weight_shapes(pair), batch), *jobs, rounds=5, clock=time.process_time)
             cells = [f"{min(own):.0f} us" for own in times]

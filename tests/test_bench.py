@@ -20,22 +20,26 @@ def tiny(monkeypatch):
 
 
 def test_our_sides_are_timed_and_learn(tiny):
-    result = measure.measure(Case("tiny", 10, "sgd"), ("products", "optimiser", "nvil"), rounds=2)
-    assert {side: len(times) for side, times in result["microseconds"].items()} == {
-        "products": 2,
-        "optimiser": 2,
-        "nvil": 2,
-    }
+    result = measure.measure(Case("tiny", 10, "sgd"), measure.OURS, rounds=2)
+    assert {side: len(times) for side, times in result["microseconds"].items()} == dict.fromkeys(measure.OURS, 2)
     assert -12 < result["bounds"]["nvil"] < -2
+    assert -12 < result["bounds"]["plain"] < -2
     assert json.loads(json.dumps(result)) == result
 
 
 def test_ratios_are_taken_within_rounds():
     times = {"products": [1.0, 3.0], "optimiser": [1.0, 1.0], "nvil": [4.0, 2.0], "PyTorch": [8.0, 20.0]}
     result = {"model": "sbn-200", "batch": 20, "optimiser": "sgd", "microseconds": times}
-    assert measure.ratios(result) == {"nvil": [2.0, 0.5], "PyTorch": [2.0, 10.0]}
+    assert measure.ratios(result) == {"nvil / bare": [2.0, 0.5], "PyTorch / nvil": [2.0, 10.0]}
     assert measure.head(list(times)).startswith("| model | batch | optimiser | nvil | nvil / bare | PyTorch / nvil |\n")
     assert measure.row(result) == "| sbn-200 | 20 | sgd | 3 us | 1.25 (0.50-2.00) | 6.0 (2.0-10.0) |"
+
+
+def test_numpyro_stands_beside_what_it_computes_too():
+    times = {"products": [1.0], "optimiser": [1.0], "nvil": [4.0], "plain": [2.0], "NumPyro": [3.0]}
+    result = {"model": "sbn-200", "batch": 20, "optimiser": "sgd", "microseconds": times}
+    assert measure.ratios(result) == {"nvil / bare": [2.0], "NumPyro / nvil": [0.75], "NumPyro / plain nvil": [1.5]}
+    assert measure.head([*times]).splitlines()[0].endswith("| NumPyro / nvil | NumPyro / plain nvil |")
 
 
 @pytest.mark.parametrize(

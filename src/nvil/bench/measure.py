@@ -19,12 +19,14 @@ SIDES = {
     "products": ("products", "prepare", "numpy"),
     "optimiser": ("ours", "prepare_optimiser", "jax"),
     "nvil": ("ours", "prepare", "jax"),
+    "plain": ("ours", "prepare_plain", "jax"),
     "PyTorch": ("torch_peer", "prepare", "torch"),
     "torch.compile": ("torch_peer", "prepare_compiled", "torch"),
     "Pyro": ("pyro_peer", "prepare", "pyro"),
     "NumPyro": ("numpyro_peer", "prepare", "numpyro"),
 }
 """Each side's module, function and the package it needs."""
+OURS = ("products", "optimiser", "nvil", "plain")
 WARM_UP, ROUND_SECONDS = 200, 0.3
 ONE_THREAD = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
@@ -84,35 +86,41 @@ def measure(case: Case, sides: Sequence[str], rounds: int) -> dict[str, Any]:
     }
 
 
+def columns(sides: Sequence[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """What the table compares, by its head: a side, and those whose times together it is divided by.
+
+    NumPyro has no baselines and no normalisation, so it stands beside our updates without them too.
+    """
+    peers = {f"{side} / nvil": (side, ("nvil",)) for side in sides if side not in OURS}
+    alike = {"NumPyro / plain nvil": ("NumPyro", ("plain",))} if {"NumPyro", "plain"} <= {*sides} else {}
+    return {"nvil / bare": ("nvil", ("products", "optimiser"))} | peers | alike
+
+
 def ratios(result: dict[str, Any]) -> dict[str, list[float]]:
     """Of every round: ours over the bare work, and every peer over ours."""
     times = result["microseconds"]
-    ours = times["nvil"]
-    bare = [products + own for products, own in zip(times["products"], times["optimiser"], strict=True)]
-    peers = [side for side in times if side not in ("products", "optimiser", "nvil")]
-    return {"nvil": _over(ours, bare)} | {side: _over(times[side], ours) for side in peers}
+    rounds = range(len(times["nvil"]))
+    return {
+        name: [times[side][i] / sum(times[other][i] for other in others) for i in rounds]
+        for name, (side, others) in columns(list(times)).items()
+    }
 
 
 def head(sides: Sequence[str]) -> str:
     """The head of the table."""
-    peers = [side for side in sides if side not in ("products", "optimiser", "nvil")]
-    names = ["model", "batch", "optimiser", "nvil", "nvil / bare", *(f"{side} / nvil" for side in peers)]
+    names = ["model", "batch", "optimiser", "nvil", *columns(sides)]
     return _line(names) + "\n" + _line(["---"] * 3 + ["---:"] * (len(names) - 3))
 
 
 def row(result: dict[str, Any]) -> str:
     """A row of the table: medians over rounds, with their range."""
     ours = f"{statistics.median(result['microseconds']['nvil']):.0f} us"
-    cells = [_spread(values, 2 if side == "nvil" else 1) for side, values in ratios(result).items()]
+    cells = [_spread(values, 2 if name == "nvil / bare" else 1) for name, values in ratios(result).items()]
     return _line([result["model"], str(result["batch"]), result["optimiser"], ours, *cells])
 
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
-
-
-def _over(numerator: Sequence[float], denominator: Sequence[float]) -> list[float]:
-    return [a / b for a, b in zip(numerator, denominator, strict=True)]
 
 
 def _spread(values: Sequence[float], digits: int) -> str:

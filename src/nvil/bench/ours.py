@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from nvil import estimators, models, optimisers
 from nvil.bench.cases import DISTINCT_WORDS, Case
-from nvil.contracts import Pair, trained
+from nvil.contracts import Estimator, Pair, trained
 from nvil.learning import Learner
 from nvil.rows import as_rows
 from nvil.training import empty_tally, train_chunk
@@ -21,18 +21,27 @@ def pair_of(case: Case, mean: Any = None) -> Pair:
     return build(model.visible, model.hidden, inference=model.inference, lengths=lengths, mean=mean, latent_bias=0.0)
 
 
-def learner_of(case: Case) -> Learner:
-    rate, inference_rate = case.rates
+def learner_of(case: Case, estimator: Estimator | None = None, slower: float = 1.0) -> Learner:
+    rate, inference_rate = (rate / slower for rate in case.rates)
     build = {"sgd": optimisers.sgd, "adam": optimisers.adam}[case.optimiser]
-    return Learner(estimators.nvil(), build(rate, inference_ratio=inference_rate / rate), batch_size=case.batch)
+    optimiser = build(rate, inference_ratio=inference_rate / rate)
+    return Learner(estimator or estimators.nvil(), optimiser, batch_size=case.batch)
 
 
 def prepare(case: Case, data: Any) -> Callable[[int], float]:
     """Everything `nvil.fit` does in an update, all variance reduction on."""
+    return _updates(case, data, learner_of(case))
+
+
+def prepare_plain(case: Case, data: Any) -> Callable[[int], float]:
+    """Without baselines and variance normalisation, local signals alone, at a tenth of the rate: as NumPyro does it."""
+    return _updates(case, data, learner_of(case, estimators.reinforce(local=True), slower=10.0))
+
+
+def _updates(case: Case, data: Any, learner: Learner) -> Callable[[int], float]:
     rows = as_rows(data)
     pair = pair_of(case, rows.mean())
     rows = rows.on_device()
-    learner = learner_of(case)
     state = learner.init(pair, rows)
     tally = empty_tally(learner, state, rows)
 

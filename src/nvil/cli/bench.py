@@ -22,8 +22,9 @@ def bench(
 
     All sides are timed in turn on one core, on made-up data of the right shape; every figure is a ratio within a round,
     as the median over rounds with its range. "Bare" is the update's matrix products in NumPy plus the optimiser's pass
-    over the parameters; "PyTorch / nvil" of 5 means that PyTorch takes five times as long. What is not installed is
-    left out; the extra `peers` of this package installs PyTorch, Pyro and NumPyro. Keep the machine idle meanwhile.
+    over the parameters; "PyTorch / nvil" of 5 means that PyTorch takes five times as long. NumPyro, which has no
+    baselines, is compared with "plain nvil" too, which leaves them out. What is not installed is left out; the extra
+    `peers` of this package installs PyTorch, Pyro and NumPyro. Keep the machine idle meanwhile.
 
     For example:
       nvil bench
