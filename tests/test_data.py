@@ -306,6 +306,10 @@ def test_columns_with_names_of_their_own_are_no_picture():
         assert load("a.csv").image == image
         np.savetxt("b.csv", np.c_[bits[:, 0], bits], "%d", delimiter=",", header=",".join(["on", *names]), comments="")
         assert load("b.csv", given=("on",)).image == image
+    assert load("a.csv").names == tuple(names)
+    assert load("b.csv", given=("fever",), drop_columns=("itch",)).names == (
+        *("fever", "on", "cough", "rash", "ache", "chills", "nausea", "cramp", "sweat"),
+    )
 
 
 def test_a_label_beside_bits_is_told_from_grey_levels():

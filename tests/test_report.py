@@ -23,6 +23,7 @@ from nvil import UsageError
 from nvil.cli import main
 from nvil.data import Choices, Dataset
 from nvil.report import Summary, figures, page, write_comparison, write_report
+from nvil.report.page import _changed
 from nvil.report.parts import bag, raised
 from nvil.rows import as_rows
 from nvil.runs import Config, Run, checkpoints
@@ -94,6 +95,28 @@ def test_a_context_of_documents_is_not_shown_as_words(tmp_path):
     assert summary.usual.shape == (2,)
     assert bag(summary, np.array([3, 0, 1])) == "engine"
     assert raised(summary, np.array([9.0, 0.0, 1.0])) == "engine orbit"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "weights", "more", "less"),
+    [
+        (bits(4, context=1), [2.0, -1.0, 0.1], "fever +2", "<b>bold</b> \N{MINUS SIGN}1"),
+        (categories(4, 2), [0.0] * 5 + [-3.0, 4.0, 0.0], "cough=0 +4", "<b>bold</b>=1 \N{MINUS SIGN}3"),
+    ],
+)
+def test_variables_go_by_the_names_they_have(tmp_path, dataset, weights, more, less):
+    dataset = dataclasses.replace(dataset, names=("age", "fever", "<b>bold</b>", "cough"))
+    config = Config(hidden=(2,), values=dataset.kind, validation=5)
+    run = make(tmp_path / "run", config, dataset, [line(20, -6.0)])
+    assert _changed(Summary(run, dataset=dataset), np.array(weights)) == [more, less]
+    write_report(run, tmp_path / "page.html", dataset=dataset)
+    page = (tmp_path / "page.html").read_text()
+    assert "Makes more likely" in page
+    assert page.count(">fever</th>") == 1
+    assert "&lt;b&gt;bold&lt;/b&gt;</th>" in page
+    assert "<b>bold" not in page
+    write_report(run, tmp_path / "page.html", dataset=dataclasses.replace(dataset, names=None))
+    assert ">x1</th>" in (tmp_path / "page.html").read_text()
 
 
 @pytest.fixture(scope="module")

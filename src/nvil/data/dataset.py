@@ -29,6 +29,7 @@ class Dataset:
     - `context`: how many columns, the first ones, the others are modelled given; 0 for models of all columns.
     - `categories`: how many columns every variable has, where they are one-hot; else None.
     - `vocabulary`: the words that columns count.
+    - `names`: of the variables, where a table has them; for people, no model sees them.
     - `note`: in a few words, what the values were taken for and how the cases were made.
     - `labels`: the class of every case by split, "train" and "test", where that is known; for people, no model sees it.
     """
@@ -43,6 +44,7 @@ class Dataset:
     context: int = 0
     categories: int | None = None
     vocabulary: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
     note: str = ""
     labels: dict[str, tuple[str, ...]] | None = None
 

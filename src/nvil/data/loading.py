@@ -292,6 +292,7 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
             choices, values=kind, binarize=choices.binarize or "none", stop_words=choices.stop_words or "none"
         ),
         vocabulary=contents.vocabulary,
+        names=None if named_by_number(contents.names) else contents.names,
         note=note,
         labels=labels,
     )

@@ -375,7 +375,7 @@ def _samples(summary: Summary, *, pictures: int = 100, documents: int = 8) -> Pa
         shown = mean[:pictures]
         return Part(picture(shown, summary.run.facts.image, f"{len(shown)} samples in a grid."), caption)
     if summary.run.numbers:
-        header = [f"x{i}" for i in range(min(x.shape[1], 12))]
+        header = summary.header(min(x.shape[1], 12))
         rows = [[f"{value:.3g}" for value in case[: len(header)]] for case in x[:10]]
         return Part(table(header, rows, numbers=range(len(header))), "Each row is a sample, each cell a variable.")
     if summary.center is None:
@@ -408,7 +408,7 @@ def _reconstructions(summary: Summary) -> Part | None:
         alt = f"{len(shown)} test cases, each above its reconstruction."
         return Part(picture(shown, (2 * height, width), alt), caption)
     if (each := summary.run.facts.visible_categories) is not None:
-        return _reconstructed_categories(cases[:10], means[:10], each)
+        return _reconstructed_categories(summary, cases[:10], means[:10], each)
     columns = min(summary.run.facts.visible, 12)
     form, what = ("{:.3g} → {:.3g}", "mean") if summary.run.numbers else ("{:.0f} → {:.2f}", "probability of being on")
     rows = [
@@ -419,10 +419,10 @@ def _reconstructions(summary: Summary) -> Part | None:
         f"Each row is a test case, each cell one of its variables: its value, and its {what} given the latents that "
         "the inference network drew."
     )
-    return Part(table([f"x{i}" for i in range(columns)], rows, numbers=range(columns)), caption)
+    return Part(table(summary.header(columns), rows, numbers=range(columns)), caption, wide=summary.names is not None)
 
 
-def _reconstructed_categories(cases: np.ndarray, means: np.ndarray, categories: int) -> Part:
+def _reconstructed_categories(summary: Summary, cases: np.ndarray, means: np.ndarray, categories: int) -> Part:
     one_hot, rates = (each.reshape(len(each), -1, categories)[:, :12] for each in (cases, means))
     of_own, likeliest = np.sum(one_hot * rates, axis=-1), rates.argmax(axis=-1)
     rows = [
@@ -433,8 +433,8 @@ def _reconstructed_categories(cases: np.ndarray, means: np.ndarray, categories: 
         "Each row is a test case, each cell one of its variables: its category, the likeliest one given the latents "
         "that the inference network drew, and the probability that its own then has."
     )
-    columns = range(one_hot.shape[1])
-    return Part(table([f"x{i}" for i in columns], rows, numbers=columns), caption)
+    columns = one_hot.shape[1]
+    return Part(table(summary.header(columns), rows, numbers=range(columns)), caption, wide=summary.names is not None)
 
 
 def _latents(summary: Summary) -> Part | None:
@@ -449,19 +449,11 @@ def _latents(summary: Summary) -> Part | None:
     when = "one up" if summary.gaussian else "on"
     if summary.run.documents:
         rows = []
-        for unit, row in zip(summary.unit_order[:30], weights[:30], strict=True):
-            kl = "" if summary.unit_kl is None else f"{summary.unit_kl[0][unit // each]:.2f}"
+        for unit, row in zip(summary.unit_order[:30].tolist(), weights[:30], strict=True):
             share = summary.usual * np.exp(row - row.max())
             share /= share.sum()
             ordered = [summary.vocabulary[i] for i in summary.raised_order(share)]
-            rows.append(
-                [
-                    f"{unit}" if each == 1 else f"{unit // each}: {unit % each}",
-                    kl,
-                    " ".join(ordered[:8]),
-                    " ".join(ordered[:-6:-1]),
-                ]
-            )
+            rows.append([*_unit(summary, unit), " ".join(ordered[:8]), " ".join(ordered[:-6:-1])])
         caption = (
             f"Each row is a {what} and the words whose share changes most when it is {when}, all else as usual: read a "
             f"row as a topic ({len(rows)} of {len(weights)} {of_h1}, {order}; shares are compared by their square "
@@ -478,6 +470,18 @@ def _latents(summary: Summary) -> Part | None:
             "that hardly ever change in the data are left grey)."
         )
         return Part(picture(shown, summary.run.facts.image, f"Weights of {len(shown)} units in a grid."), caption)
+    if summary.names is not None:
+        rows = [
+            [*_unit(summary, unit), *_changed(summary, row)]
+            for unit, row in zip(summary.unit_order[:30].tolist(), weights[:30], strict=True)
+        ]
+        caption = (
+            f"Each row is a {what} and the variables that change most when it is {when}, with what it adds to their "
+            f"logits; what is below a tenth of its largest weight is left out ({len(rows)} of {len(weights)} {of_h1}, "
+            f"{order})."
+        )
+        header = ["Unit", "Nats", "Makes more likely", "Less likely"]
+        return Part(table(header, rows, numbers=(0, 1), words=(2, 3)), caption, wide=True)
     alt = f"Weights of {min(figures.ROWS, len(weights))} latent units to {summary.run.facts.visible} columns."
     columns = "columns of the data"
     if (categories := summary.run.facts.visible_categories) is not None:
@@ -487,6 +491,25 @@ def _latents(summary: Summary) -> Part | None:
         "less."
     )
     return Part(svg(lambda axes: figures.weights(summary, axes), alt, (4.4, 3.0)), caption)
+
+
+def _unit(summary: Summary, unit: int) -> list[str]:
+    """A unit of the first layer, and the nats that it, or the latent of which it is a category, carries."""
+    each = summary.categories
+    kl = "" if summary.unit_kl is None else f"{summary.unit_kl[0][unit // each]:.2f}"
+    return [f"{unit}" if each == 1 else f"{unit // each}: {unit % each}", kl]
+
+
+def _changed(summary: Summary, weights: np.ndarray) -> list[str]:
+    """The variables that a unit raises most, and those that it lowers most, each with its weight."""
+    names, each = summary.names or (), summary.run.facts.visible_categories
+    columns = names if each is None else [f"{name}={i}" for name in names for i in range(each)]
+    named = columns[len(columns) - len(weights) :]  # without what they are modelled given
+    order = np.argsort(-weights, kind="stable")
+    least = 0.1 * np.abs(weights).max()
+    most = [[i for i in order[:6] if weights[i] > least], [i for i in order[:-7:-1] if weights[i] < -least]]
+    signed = [f"{weight:+.2g}".replace("-", MINUS) for weight in weights]
+    return [", ".join(f"{named[i]} {signed[i]}" for i in some) for some in most]
 
 
 def _topics(topics: Topics, order: str) -> Part:

@@ -445,6 +445,17 @@ class Summary:
         return usual_shares(self.pair)
 
     @cached_property
+    def names(self) -> tuple[str, ...] | None:
+        """Of the variables, those that others are modelled given first, where the data is a table that has them."""
+        names = None if self.dataset is None else self.dataset.names
+        fit = names is not None and len(names) == self.run.facts.visible // (self.run.facts.visible_categories or 1)
+        return tuple(map(printable, names)) if names is not None and fit else None
+
+    def header(self, columns: int) -> list[str]:
+        """Names of the first variables, or x0, x1, ..."""
+        return [*self.names[:columns]] if self.names is not None else [f"x{i}" for i in range(columns)]
+
+    @cached_property
     def vocabulary(self) -> tuple[str, ...]:
         """The words, without the columns that they are modelled given."""
         words = tuple(printable(word) for word in self.run.vocabulary or ())
