@@ -295,6 +295,21 @@ def test_a_label_or_an_index_is_noticed(column, place, scale, why, caplog):
     assert f"column {place} is unlike the rest" in caplog.text
 
 
+def test_a_header_names_the_columns_below_it():
+    lines = "1,0,1,0\n0,1,1,0\n1,1,0,1\n" * 5
+    Path("quoted.csv").write_text(f'a,"b, c",d,e\n{lines}')
+    assert load("quoted.csv").names == ("a", "b, c", "d", "e")
+    assert load("quoted.csv", given=("d",)).names == ("d", "a", "b, c", "e")
+    np.testing.assert_array_equal(
+        load("quoted.csv", drop_columns=("b, c",)).train, load("quoted.csv").train[:, [0, 2, 3]]
+    )
+    Path("numbered.csv").write_text(f"0,1,2,3,4\n{lines.replace(chr(10), ',1' + chr(10))}")
+    assert load("numbered.csv").names is None
+    Path("short.csv").write_text(f"a,b,c\n{lines}")
+    with pytest.raises(UsageError, match=r"short\.csv.*its header has 3 names for 4 columns"):
+        load("short.csv")
+
+
 def test_columns_with_names_of_their_own_are_no_picture():
     bits = np.random.default_rng(0).integers(0, 2, (40, 9))
     for names, image in (
@@ -307,6 +322,8 @@ def test_columns_with_names_of_their_own_are_no_picture():
         np.savetxt("b.csv", np.c_[bits[:, 0], bits], "%d", delimiter=",", header=",".join(["on", *names]), comments="")
         assert load("b.csv", given=("on",)).image == image
     assert load("a.csv").names == tuple(names)
+    counts = load("a.csv", values="counts")
+    assert counts.vocabulary == counts.names == tuple(names)
     assert load("b.csv", given=("fever",), drop_columns=("itch",)).names == (
         *("fever", "on", "cough", "rash", "ache", "chills", "nausea", "cramp", "sweat"),
     )

@@ -15,13 +15,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 CHUNK = 2048
-"""Entries that are added at a time, so that the rows of weights they stand for stay in the cache of a core."""
+"""Entries that are added at a time at most, so that the rows of weights they stand for stay in the cache of a core."""
 
 
 class SparseCases(eqx.Module):
     """Case i holds the entries from `begin[i]` up to `end[i]`, less `center` in every column, if there is one.
 
-    `values` and `columns` are those of all the data: a minibatch copies nothing. Entries are added `piece` at a time.
+    `values` and `columns` are those of all the data: a minibatch copies nothing. Entries are found `piece` at a time.
     """
 
     begin: Int[Array, " cases"]
@@ -68,18 +68,19 @@ class SparseCases(eqx.Module):
         """`total = add(total, cases, columns, values)` for all entries, a piece at a time.
 
         The first piece, nearly always the only one, is outside of the loop: XLA then finds the entries once for all
-        uses of a minibatch, which it does not for loops. Of a piece, `CHUNK` entries are added at a time. Where no
-        entry is left, the value is 0 and the column out of bounds.
+        uses of a minibatch, which it does not for loops. Of a piece, at most `CHUNK` entries are added at a time. Where
+        no entry is left, the value is 0 and the column out of bounds.
         """
         last = jnp.cumsum(self.end - self.begin)
         chunks = -(-self.piece // CHUNK)
-        size = self.piece if chunks == 1 else chunks * CHUNK
+        each = -(-self.piece // chunks)
+        size = chunks * each
 
         def add_piece(piece: Array | int, total: Array) -> Array:
             entries = self._entries(last, piece * size, size)
             if chunks == 1:
                 return add(total, *entries)
-            by_chunk = tuple(each.reshape(chunks, CHUNK) for each in entries)
+            by_chunk = tuple(entry.reshape(chunks, each) for entry in entries)
             return jax.lax.scan(lambda total, chunk: (add(total, *chunk), None), total, by_chunk)[0]
 
         return jax.lax.fori_loop(1, -(-last[-1] // size), add_piece, add_piece(0, total))

@@ -276,6 +276,9 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         check_deviations(train, where, names, places)
     if kind == "counts" and not as_rows(train).column_sums()[contents.context :].any():
         raise UsageError(f"Every training document of {where} is empty.")
+    named = (
+        None if all(map(str.isdecimal, contents.names or ())) else contents.names
+    )  # the numbers of columns say nothing
     return Dataset(
         name=Path(where).name,
         train=train,
@@ -291,8 +294,8 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         choices=dataclasses.replace(
             choices, values=kind, binarize=choices.binarize or "none", stop_words=choices.stop_words or "none"
         ),
-        vocabulary=contents.vocabulary,
-        names=None if named_by_number(contents.names) else contents.names,
+        vocabulary=contents.vocabulary or (named if kind == "counts" else None),
+        names=named,
         note=note,
         labels=labels,
     )

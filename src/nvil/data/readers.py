@@ -1,6 +1,7 @@
 """Files of data, by what their names end in. A file that cannot be right ends in one clear sentence."""
 
 import contextlib
+import csv
 import dataclasses
 import gzip
 import io
@@ -314,7 +315,9 @@ def _read_table(path: Path, delimiter: str | None, drop: tuple[str, ...], width:
         blank, first = next(((i, line) for i, line in enumerate(lines) if line.strip()), (0, ""))
     if not first:
         raise UsageError(f"{path} is empty.")
-    cells = [cell.strip().strip("\"'") for cell in first.rstrip("\r\n").split(delimiter)]
+    line = first.rstrip("\r\n")
+    parts = line.split() if delimiter is None else next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
+    cells = [cell.strip().strip("\"'") for cell in parts]
     # The header of a frame without names counts its columns.
     header = not all(map(_is_number, cells)) or (len(cells) > 4 and cells == [str(i) for i in range(len(cells))])
     names = tuple(cell or f"Unnamed: {i}" for i, cell in enumerate(cells)) if header else None
@@ -324,7 +327,7 @@ def _read_table(path: Path, delimiter: str | None, drop: tuple[str, ...], width:
         try:
             with _unpacked(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as whole:
                 # Where some are left out, NumPy no longer looks how many columns there are.
-                lines = whole if kept is None else _of_width(whole, len(cells), delimiter)
+                lines = whole if kept is None else _of_width(whole, len(cells), delimiter, blank + header)
                 table = np.loadtxt(
                     lines, delimiter=delimiter, skiprows=blank + header, ndmin=2, comments=None, usecols=kept
                 )
@@ -332,6 +335,8 @@ def _read_table(path: Path, delimiter: str | None, drop: tuple[str, ...], width:
             raise ValueError("there is nothing below its header") from error
         except ValueError as error:
             raise _told(error, first, delimiter, blank + header, names) from error
+    if names is not None and kept is None and len(names) != table.shape[1]:
+        raise ValueError(f"its header has {len(names)} names for {table.shape[1]} columns")
     return Contents({"all": table}, names=names if names is None or kept is None else tuple(names[i] for i in kept))
 
 
@@ -352,9 +357,9 @@ def _told(
     )
 
 
-def _of_width(lines: Iterator[str], width: int, delimiter: str | None) -> Iterator[str]:
+def _of_width(lines: Iterator[str], width: int, delimiter: str | None, skipped: int) -> Iterator[str]:
     for number, line in enumerate(lines, 1):
-        if line.strip() and (found := len(line.split(delimiter))) != width:
+        if number > skipped and line.strip() and (found := len(line.split(delimiter))) != width:
             raise ValueError(f"line {number} has {found} columns, not {width}")
         yield line
 

@@ -377,7 +377,8 @@ def _samples(summary: Summary, *, pictures: int = 100, documents: int = 8) -> Pa
     if summary.run.numbers:
         header = summary.header(min(x.shape[1], 12))
         rows = [[f"{value:.3g}" for value in case[: len(header)]] for case in x[:10]]
-        return Part(table(header, rows, numbers=range(len(header))), "Each row is a sample, each cell a variable.")
+        caption = "Each row is a sample, each cell a variable."
+        return Part(table(header, rows, numbers=range(len(header))), caption, wide=summary.names is not None)
     if summary.center is None:
         return None  # there is nothing to hold samples against
     point = "variable" if summary.run.facts.visible_categories is None else "category of a variable"
@@ -475,10 +476,11 @@ def _latents(summary: Summary) -> Part | None:
             [*_unit(summary, unit), *_changed(summary, row)]
             for unit, row in zip(summary.unit_order[:30].tolist(), weights[:30], strict=True)
         ]
+        over = "" if summary.run.facts.visible_categories is None else " over the mean of the variable's categories"
         caption = (
-            f"Each row is a {what} and the variables that change most when it is {when}, with what it adds to their "
-            f"logits; what is below a tenth of its largest weight is left out ({len(rows)} of {len(weights)} {of_h1}, "
-            f"{order})."
+            f"Each row is a {what} and the variables that change most when it is {when}, at most six either way, with "
+            f"what it adds to their logits{over}; less than a tenth of its largest weight is left out "
+            f"({len(rows)} of {len(weights)} {of_h1}, {order})."
         )
         header = ["Unit", "Nats", "Makes more likely", "Less likely"]
         return Part(table(header, rows, numbers=(0, 1), words=(2, 3)), caption, wide=True)

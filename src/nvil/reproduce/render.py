@@ -180,7 +180,8 @@ def _quoted(table: str, found: dict[Any, Any]) -> list[str]:
     bounds = [f"`{each.row}`" for each, result in zip(quoted, ours, strict=True) if each.by and result is not None]
     if bounds:
         lines.append(
-            f"\nOurs of {' and '.join(bounds)} are bounds, by the recipe `best`; the others are log P(x) or estimates."
+            f"\nOur figures for {' and '.join(bounds)} are bounds, by the recipe `best`; the others are log P(x) or "
+            "estimates of it."
         )
     return lines + _stale(ours)
 
