@@ -276,9 +276,8 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         check_deviations(train, where, names, places)
     if kind == "counts" and not as_rows(train).column_sums()[contents.context :].any():
         raise UsageError(f"Every training document of {where} is empty.")
-    named = (
-        None if all(map(str.isdecimal, contents.names or ())) else contents.names
-    )  # the numbers of columns say nothing
+    # The numbers of columns say nothing.
+    named = None if all(map(str.isdecimal, contents.names or ())) else contents.names
     return Dataset(
         name=Path(where).name,
         train=train,

@@ -448,8 +448,8 @@ class Summary:
     def names(self) -> tuple[str, ...] | None:
         """Of the variables, those that others are modelled given first, where the data is a table that has them."""
         names = None if self.dataset is None else self.dataset.names
-        fit = names is not None and len(names) == self.run.facts.visible // (self.run.facts.visible_categories or 1)
-        return tuple(map(printable, names)) if names is not None and fit else None
+        variables = self.run.facts.visible // (self.run.facts.visible_categories or 1)
+        return tuple(map(printable, names)) if names is not None and len(names) == variables else None
 
     def header(self, columns: int) -> list[str]:
         """Names of the first variables, or x0, x1, ..."""
