@@ -308,6 +308,11 @@ def test_a_header_names_the_columns_below_it():
     Path("short.csv").write_text(f"a,b,c\n{lines}")
     with pytest.raises(UsageError, match=r"short\.csv.*its header has 3 names for 4 columns"):
         load("short.csv")
+    Path("returns.csv").write_bytes(f"a,b,c,d\n{lines}".replace("\n", "\r").encode())
+    assert load("returns.csv").names == ("a", "b", "c", "d")
+    Path("endless.csv").write_text('"' + "a" * 200_000 + "\n1\n0\n")
+    with pytest.raises(UsageError, match=r"Cannot read endless\.csv: field larger than field limit"):
+        load("endless.csv")
 
 
 def test_columns_with_names_of_their_own_are_no_picture():

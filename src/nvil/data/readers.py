@@ -117,6 +117,7 @@ def _fitting(labels: Labels, splits: dict[str, Any]) -> Labels:
 
 READ_ERRORS = (
     OSError,
+    csv.Error,
     ValueError,
     EOFError,
     KeyError,
@@ -310,12 +311,11 @@ def _plain_bits(content: bytes) -> np.ndarray | None:
 
 
 def _read_table(path: Path, delimiter: str | None, drop: tuple[str, ...], width: int | None) -> Contents:
-    with _unpacked(path) as file:
-        lines = (line.decode("utf-8-sig" if i == 0 else "utf-8") for i, line in enumerate(file))
-        blank, first = next(((i, line) for i, line in enumerate(lines) if line.strip()), (0, ""))
+    with _unpacked(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as whole:
+        blank, first = next(((i, line) for i, line in enumerate(whole) if line.strip()), (0, ""))
     if not first:
         raise UsageError(f"{path} is empty.")
-    line = first.rstrip("\r\n")
+    line = first.rstrip("\n")
     parts = line.split() if delimiter is None else next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
     cells = [cell.strip().strip("\"'") for cell in parts]
     # The header of a frame without names counts its columns.
