@@ -171,8 +171,11 @@ def test_the_context_of_a_document_is_no_part_of_its_words(tmp_path):
         pair = nvil.document_model(data.train, (2,), given=1)
         np.testing.assert_array_equal(nvil.evaluation.word_counts(pair, data.test), words.sum(axis=1))
     pair.model.check(as_rows(scipy.sparse.csr_array([[0.5, 1.0, 1.0, 1.0, 2.0]] * 2)))
-    with pytest.raises(nvil.UsageError, match=r"Case 0 \(from 0\) holds 0.5, where whole numbers from 0 up are needed"):
+    with pytest.raises(nvil.UsageError, match=r"Case 0 \(from 0\) holds 0.5, where whole numbers from 0 up to "):
         pair.model.check(as_rows(scipy.sparse.csr_array([[0.0, 0.5, 1.0, 1.0, 2.0]])))
+    real = np.column_stack([np.linspace(-1, 1, 30), words])
+    assert nvil.document_model(real, (2,), given=1).model.layers[0].lengths == plain.lengths
+    assert nvil.document_model(0 * words, (2,), lengths=[3]).model.layers[0].lengths == (3,)
     (tmp_path / "texts.txt").write_text("planet orbit rocket\nplanet engine\n" * 10)
     with pytest.raises(nvil.UsageError, match=r"The columns of .*texts.txt are words, and none of them can be `given`"):
         nvil.data.load(tmp_path / "texts.txt", given="0")

@@ -250,6 +250,18 @@ def test_an_outlying_case_overflows_nothing():
     assert all(np.all(np.isfinite(each)) for each in jax.tree.leaves((bound(odd), eqx.filter_grad(bound)(odd))))
 
 
+def test_large_integers_are_not_cut_to_32_bits():
+    """Times in milliseconds, say: as integers they are the same numbers as in double precision."""
+    times = (1.7e12 + 1e9 * np.random.default_rng(0).normal(size=(40, 3))).astype(np.int64)
+    pair = nvil.sbn(3, (2,), visibles="gaussian", mean=times.mean(0), deviation=times.std(0))
+    bounds = [nvil.evaluate(pair, cases).bound for cases in (times.astype(float), times, times.astype(np.uint64))]
+    assert bounds[0] == bounds[1] == bounds[2] > -100
+    trained = [list(nvil.fit(pair, cases, updates=5))[-1].bound for cases in (times.astype(float), times)]
+    assert trained[0] == trained[1]
+    np.testing.assert_array_equal(as_rows(scipy.sparse.csr_array(times)).dense(), times.astype(float))
+    assert as_rows(np.arange(6)[:, None]).dense().dtype == np.int64  # small ones stay as they are
+
+
 def test_a_column_may_vary_among_the_cases_held_out_alone(tmp_path):
     cases = np.random.default_rng(0).normal(size=(30, 3))
     _, held_out = as_rows(np.arange(27)[:, None]).hold_out(5, seed=0)

@@ -26,8 +26,31 @@ missing = np.where(np.arange(200 * 16).reshape(200, 16) == 7 * 16 + 3, np.nan, b
 pair, documents = nvil.sbn(16, (4,)), nvil.document_model(counts, (4,))
 mlp = eqx.tree_at(lambda model: model.layers[0].logits, pair.model, eqx.nn.MLP(4, 16, 8, 1, key=jax.random.key(0)))
 
+class Own(eqx.Module):  # an inference network with other contexts
+    q: nvil.networks.InferenceNetwork
+    change: callable
+
+    def sample(self, key, x):
+        return self.q.sample(key, x)
+
+    def log_prob(self, h, x):
+        return self.q.log_prob(h, x)
+
+    def contexts(self, x, h):
+        return self.change(self.q.contexts(x, h))
+
+
+class Tuple(eqx.Module):  # a model that gives its terms as a tuple
+    p: nvil.networks.BeliefNetwork
+
+    def log_prob(self, x, h):
+        return tuple(self.p.log_prob(x, h).T)
+
+
 def fit(pair, data, learner=None, **more):
     return list(nvil.fit(pair, data, learner, updates=1, **more))
+
+(report,) = fit(pair, bits)
 """
 NOT_BITS = "where 0 and 1 are needed; for grey levels see `binarize` of nvil.data.load; for word counts"
 MISTAKES = {
@@ -51,10 +74,10 @@ MISTAKES = {
     "fit(pair, missing)": "Case 7 (from 0) holds nan, where 0 and 1 are needed.",
     "nvil.evaluate(pair, missing)": "Case 7 (from 0) holds nan",
     "nvil.encode(pair, missing)": "Case 7 (from 0) holds nan",
-    "fit(documents, counts - 1)": "holds -1, where whole numbers from 0 up are needed.",
-    "nvil.evaluate(documents, counts + 0.5)": ".5, where whole numbers from 0 up are needed.",
-    "nvil.evaluate(documents, counts + 2**24)": "where whole numbers from 0 up are needed.",
-    "nvil.document_model(counts - 1, (4,))": "where whole numbers from 0 up are needed.",
+    "fit(documents, counts - 1)": "holds -1, where whole numbers from 0 up to 16777215 are needed.",
+    "nvil.evaluate(documents, counts + 0.5)": ".5, where whole numbers from 0 up to 16777215 are needed.",
+    "nvil.evaluate(documents, counts + 2**24)": "where whole numbers from 0 up to 16777215 are needed.",
+    "nvil.document_model(counts - 1, (4,))": "where whole numbers from 0 up to 16777215 are needed.",
     # shapes and kinds of data
     "fit(pair, bits[:, :5])": "The model has 16 visible units, so each case must have 16 values, not 5.",
     "nvil.evaluate(pair, bits[:, :5])": "so each case must have 16 values, not 5.",
@@ -64,14 +87,25 @@ MISTAKES = {
     "fit(pair, bits * 1j)": "The data holds complex128 values; numbers are needed.",
     "fit(pair, [[1, 0], [1]])": "The data is not a table",
     "fit(pair, 3)": "The data is not a table",
-    "fit(pair, bits[:0])": "leave at least one to train on",
+    "fit(pair, bits[:0])": "There are no cases to train on.",
+    "fit(pair, bits[:0], validation=bits)": "There are no cases to train on.",
+    "nvil.evaluate(pair, nvil.Stream(bits))": "A stream is only for training; here the cases must be there all at once",
+    "nvil.encode(pair, iter(bits))": "A stream is only for training",
+    'fit(pair, nvil.data.load("digits"))': "The data set 'digits' has several parts: give one of them, its `train` or",
     "nvil.evaluate(pair, bits[:0])": "There are no cases to evaluate.",
     # perplexity of what is not a document model
     "nvil.evaluate_documents(pair, counts)": "it has no perplexity; build a document model with nvil.document_model",
     "nvil.evaluate_documents(pair, bits)": "sbn(..., lengths=...)",
     "nvil.document_model(0 * counts, (4,))": "all empty",
     'nvil.document_model(counts, (4,), model="darn")': "Unknown document model 'darn'; did you mean 'fdarn'?",
+    "nvil.document_model(counts[0], (4,))": "`counts` must have one document per row, got the shape (16,).",
+    "nvil.document_model(counts, (4,), given=3.0)": "`given` must be a number of columns from 0 to 15, got 3.0.",
     # building
+    "nvil.sbn(16, None)": "`hidden` lists the sizes of layers, from the data up, such as (200,); got None.",
+    "nvil.sbn(16, (4,), inference=None)": "Unknown inference network None; choose one of: autoregressive, factorial.",
+    "nvil.sbn(16, (4,), mean=np.full(16, 128.0))": "The mean of binary data must be from 0 to 1, got 128;",
+    "nvil.document_model(counts, (4,), mean=np.full(16, -1.0))": "The mean must not be negative for documents, got -1;",
+    "nvil.sbn(16, (4,), deviation=np.ones(16))": '`deviation` is for `visibles="gaussian"`.',
     "nvil.sbn(16, 4)": "`hidden` lists the sizes of layers, from the data up: write (4,), not 4.",
     "nvil.sbn(16, (4,), between=5)": "`between` lists the sizes of layers, from the data up: write (5,), not 5.",
     "nvil.sbn(16, (4,), between=(0,))": "The sizes of layers `between` must be at least 1, got 0.",
@@ -94,6 +128,40 @@ MISTAKES = {
     "fit(pair.model, bits)": "A Pair(model, inference) is needed, such as nvil.sbn gives, not BeliefNetwork.",
     "nvil.evaluate(None, bits)": "not NoneType.",
     'fit(pair, bits, "nvil")': "`learner` must be an nvil.Learner, got str.",
+    # numbers of the wrong kind; nothing trains before they are refused
+    "nvil.fit(pair, bits, updates=35.4)": "`updates` must be a whole number (an int), got 35.4.",
+    "nvil.fit(pair, bits, report_every=12.5)": "`report_every` must be a whole number (an int), got 12.5.",
+    "nvil.fit(pair, bits, validation=0.1)": "`validation` must be a whole number (an int), got 0.1.",
+    "nvil.fit(pair, nvil.Stream(bits), validation=-5)": "`validation` must be at least 0, got -5.",
+    "nvil.fit(pair, bits, validation_samples=0)": "`validation_samples` must be at least 1, got 0.",
+    "nvil.fit(pair, bits, validation=0, patience=3)": "`patience` is for a better validation bound",
+    "nvil.fit(pair, bits, seed=-1)": "`seed` must be at least 0, got -1.",
+    "nvil.Run.create(sys.argv[1], pair, bits, updates=35.4)": "`updates` must be a whole number (an int), got 35.4.",
+    "nvil.Learner(batch_size=20.0)": "`batch_size` must be a whole number (an int), got 20.0.",
+    'nvil.Learner(batch_size="20")': "`batch_size` must be a whole number (an int), got '20'.",
+    "nvil.evaluate(pair, bits, samples=2.0)": "`samples` must be a whole number (an int), got 2.0.",
+    "nvil.sample(pair, 3.0)": "`count` must be a whole number (an int), got 3.0.",
+    'nvil.optimisers.schedule("cosine", 1e-3, 100, final_rate="0")': "`final_rate` must be a number, got '0'.",
+    # what is not a pair, and what is not a report of this one
+    "nvil.encode(nvil.Learner(), bits)": "A Pair(model, inference) is needed, such as nvil.sbn gives, not Learner.",
+    "nvil.sample(pair.model, 3)": "A Pair(model, inference) is needed",
+    "nvil.reconstruct(pair.model, bits)": "A Pair(model, inference) is needed",
+    "nvil.likelihood.exact(pair.model, bits)": "A Pair(model, inference) is needed",
+    "nvil.annealing.annealed(pair.model, bits)": "A Pair(model, inference) is needed",
+    "nvil.fit(pair, bits, resume=report.checkpoint)": "`resume` must be a report of nvil.fit, got Checkpoint.",
+    "nvil.fit(nvil.sbn(16, (9,)), bits, resume=report)": "`resume` is a report of another pair or learner;",
+    "nvil.fit(pair, bits, nvil.Learner(nvil.estimators.vimco()), resume=report)": "of another pair or learner;",
+    "nvil.fit(pair, bits, nvil.Learner(optimiser=nvil.optimisers.sgd()), resume=report)": "of another pair or learner;",
+    # an estimator that cannot train the pair
+    'nvil.fit(nvil.sbn(16, (4,), inference="autoregressive"), bits, nvil.Learner(nvil.estimators.arm()))': "ARM",
+    # contexts that do not belong to the terms of log Q
+    "fit(nvil.Pair(pair.model, Own(pair.inference, lambda contexts: contexts[0])), bits)": (
+        "Own.contexts must give a tuple of one array per term of its log_prob, 1 here, got ShapeDtypeStruct."
+    ),
+    "fit(nvil.Pair(pair.model, Own(pair.inference, lambda contexts: contexts * 2)), bits)": (
+        "Own.contexts must give a tuple of one array per term of its log_prob, 1 here, got 2."
+    ),
+    "fit(nvil.Pair(Tuple(pair.model), pair.inference), bits)": "log_prob must give an array with a row of",
     'nvil.Learner("nvil")': "'nvil' is not an estimator",
     'nvil.Learner(optimiser="adam")': "'adam' is not an optimiser",
 }

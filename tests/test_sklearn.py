@@ -138,6 +138,8 @@ def test_partial_fit_goes_on_from_call_to_call():
     assert once.n_updates_ == 4
     twice = SigmoidBeliefNetwork(batch_size=10, **SMALL).partial_fit(BITS[:20]).partial_fit(BITS[20:])
     np.testing.assert_array_equal(once.transform(BITS), twice.transform(BITS))
+    early = SigmoidBeliefNetwork(batch_size=10, early_stopping=True, **SMALL).partial_fit(BITS[:20])  # holds none out
+    np.testing.assert_array_equal(once.transform(BITS), early.partial_fit(BITS[20:]).transform(BITS))
     other = SigmoidBeliefNetwork(batch_size=10, **SMALL).partial_fit(BITS[:20]).partial_fit(BITS[20:][::-1])
     assert not np.array_equal(once.transform(BITS), other.transform(BITS))
 

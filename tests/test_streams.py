@@ -17,7 +17,7 @@ from nvil import Stream, UsageError
 from nvil.cli import main
 from nvil.data import Choices
 from nvil.data.lines import from_lines
-from nvil.rows import explained
+from nvil.rows import as_rows, explained
 from nvil.training import hold_out
 from processes import plain_page
 
@@ -59,6 +59,35 @@ def test_a_stream_ends_with_a_report():
         fit(iter(CASES[:4]))
     with pytest.raises(UsageError, match="before its first case"):
         fit(iter([]))
+
+
+class Windows:
+    """A source of one's own: the five methods of `nvil.rows.Source`, and nothing of ours behind them."""
+
+    def __init__(self, cases):
+        self.cases = cases
+
+    def case_shape(self):
+        return self.cases.shape[1:]
+
+    def check(self, domain):
+        assert np.all(domain.allows(self.cases))
+
+    def hold_out(self, count, seed):
+        return Windows(self.cases[count:]), as_rows(self.cases[:count])
+
+    def first(self):
+        return as_rows(self.cases)
+
+    def window(self, step, batch_size):
+        return as_rows(self.cases).on_device(), 1000
+
+
+def test_a_source_of_ones_own():
+    """It draws as its rows do, so that updates are those of the same cases as an array."""
+    own, array = fit(Windows(CASES)), fit(CASES)
+    assert [report.bound for report in own] == [report.bound for report in array]
+    assert own[-1].updates == 60
 
 
 def test_validation_cases_are_the_first(monkeypatch):

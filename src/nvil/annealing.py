@@ -21,8 +21,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from nvil.apply import sample
-from nvil.contracts import Latents, Pair
-from nvil.errors import UsageError, at_least
+from nvil.contracts import Latents, Pair, check_is_pair
+from nvil.errors import UsageError, count_of
 from nvil.evaluation import as_float
 from nvil.layers import Affine, AutoregressiveBernoulli, Bernoulli, Layer, bernoulli_log_prob
 from nvil.likelihood import LogLikelihood, summary
@@ -98,7 +98,7 @@ def sandwich(
 ) -> Sandwich:
     """Bound log P(x) from both sides on so many `cases` of the model's own, those of `nvil.sample` with this seed."""
     check(pair, samples, temperatures)
-    at_least(1, cases=cases)
+    count_of(1, cases=cases)
     if getattr(pair.model, "given", 0):
         raise UsageError("The model is conditional, and its cases cannot be drawn without a context.")
     x, _, h = sample(pair, cases, means=False, seed=seed)
@@ -126,8 +126,9 @@ def powers(temperatures: int) -> Float[np.ndarray, " temperatures"]:
 
 def check(pair: Pair, samples: int, temperatures: int) -> None:
     """Refuse a model whose latents are not all binary, and numbers that make no chain."""
-    at_least(1, samples=samples)
-    at_least(2, temperatures=temperatures)
+    count_of(1, samples=samples)
+    count_of(2, temperatures=temperatures)
+    check_is_pair(pair)
     layers = pair.model.layers[1:] if isinstance(pair.model, BeliefNetwork) else (None,)
     if not all(isinstance(layer, Bernoulli | AutoregressiveBernoulli) for layer in layers):
         raise UsageError(

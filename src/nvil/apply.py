@@ -1,6 +1,7 @@
 """What a trained pair is for: samples of the model, codes of cases, their reconstructions, and what lies between two.
 
-They are functions of the case and the seed alone: the rows of `x` may come in any order and in any company.
+They are functions of the case and the seed alone: the rows of `x` may come in any order and in any company. (Grey
+levels are binarized first, `Rows.fixed`, and that depends on the place of a row.)
 """
 
 from typing import Any, NamedTuple
@@ -11,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from nvil.contracts import Latents, Pair, given_of, needs
-from nvil.errors import UsageError, at_least
+from nvil.contracts import Latents, Pair, check_is_pair, given_of, needs
+from nvil.errors import UsageError, count_of
 from nvil.evaluation import BLOCK, as_float
 from nvil.random import seeded_key
 from nvil.rows import as_rows, dense_blocks, explained
@@ -35,7 +36,8 @@ def sample(pair: Pair, count: int, *, given: Any = None, means: bool = True, see
     Of a conditional model, `given` holds the context of every case, or one for all, and cases come with theirs. The
     model needs `sample(key, cases)` and `mean(h)` besides the contract, which all of `nvil.models` have.
     """
-    at_least(1, count=count)
+    check_is_pair(pair)
+    count_of(1, count=count)
     needs(pair.model, "sample", *(["mean"] if means else []))
     y = _contexts(getattr(pair.model, "given", 0), given, count)
     return Samples(*jax.tree.map(np.asarray, _sample(pair.model, seeded_key(seed, "sample"), count, y, means)))
@@ -64,7 +66,8 @@ def encode(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> Any:
     an average over `samples` samples of what they depend on. The inference network needs `mean(x, h)` besides the
     contract, and codes come in the form that it gives.
     """
-    at_least(1, samples=samples)
+    check_is_pair(pair)
+    count_of(1, samples=samples)
     needs(pair.inference, "mean")
     key = seeded_key(seed, "encode")
     return in_blocks(lambda rows: _encode(pair.inference, key, as_float(rows), samples), pair, x)
@@ -72,6 +75,7 @@ def encode(pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> Any:
 
 def reconstruct(pair: Pair, x: Any, *, seed: int = 0) -> Float[np.ndarray, "cases visible"]:
     """E[x | h] for one h ~ Q(h | x) of every row of `x`."""
+    check_is_pair(pair)
     needs(pair.model, "mean")
     key = seeded_key(seed, "reconstruct")
     return in_blocks(lambda rows: _reconstruct(pair, key, as_float(rows)), pair, x)
@@ -87,7 +91,8 @@ def walk(pair: Pair, x: Any, z: Any, *, steps: int = 8, seed: int = 0) -> Float[
     every latent goes straight from its probability of being on in one case to that in the other. Where P(x | h) has no
     layers between, its logits go in equal steps too. Of a conditional model all steps are given the context of `x`.
     """
-    at_least(2, steps=steps)
+    check_is_pair(pair)
+    count_of(2, steps=steps)
     needs(pair.model, "mean")
     first, last = as_rows(x).fixed(), as_rows(z).fixed()
     if first.shape != last.shape:

@@ -65,6 +65,12 @@ class Pair(NamedTuple):
     inference: Any
 
 
+def check_is_pair(pair: Any) -> None:
+    """Refuse what is not a pair, such as the report that holds one."""
+    if not isinstance(pair, Pair):
+        raise UsageError(f"A Pair(model, inference) is needed, such as nvil.sbn gives, not {type(pair).__name__}.")
+
+
 def check_pair(pair: Pair, x: Any) -> None:
     """Refuse, in a sentence and before anything compiles, a pair that does not meet the contracts on the batch `x`."""
     model, inference = pair
@@ -74,14 +80,22 @@ def check_pair(pair: Pair, x: Any) -> None:
                 raise UsageError(f"{type(network).__name__} has no {method}(), which nvil.contracts asks for.")
     cases = jax.tree.leaves(x)[0].shape[0]
     h = _shapes_of(inference, "sample", jax.random.key(0), x)
-    _shapes_of(inference, "contexts", x, h)
-    for network, *arguments in ((inference, h, x), (model, x, h)):
+    for network, *arguments in ((model, x, h), (inference, h, x)):
         terms = _shapes_of(network, "log_prob", *arguments)
-        if terms.ndim != 2 or terms.shape[0] != cases:
+        shape = getattr(terms, "shape", type(terms).__name__)
+        if len(shape) != 2 or shape[0] != cases:
             raise UsageError(
-                f"{type(network).__name__}.log_prob must give a row of terms per case, ({cases}, terms), "
-                f"got the shape {terms.shape}."
+                f"{type(network).__name__}.log_prob must give an array with a row of terms per case, ({cases}, terms), "
+                f"got {shape}."
             )
+    contexts = _shapes_of(inference, "contexts", x, h)
+    layers = terms.shape[1]
+    if not isinstance(contexts, tuple | list) or len(contexts) != layers:
+        given = f"{len(contexts)}" if isinstance(contexts, tuple | list) else type(contexts).__name__
+        raise UsageError(
+            f"{type(inference).__name__}.contexts must give a tuple of one array per term of its log_prob, "
+            f"{layers} here, got {given}."
+        )
 
 
 @eqx.filter_jit  # so that the same networks are traced once in a process

@@ -23,7 +23,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key
 
-from nvil.errors import TrainingError, UsageError, at_least
+from nvil.errors import TrainingError, UsageError, count_of
 from nvil.rows import Rows
 
 CASES = "cases"
@@ -178,7 +178,7 @@ def connect(
 
     Must be called before JAX has computed anything.
     """
-    at_least(1, devices=devices)
+    count_of(1, devices=devices)
     launched = next((pair for pair in LAUNCHERS if all(os.environ.get(name, "").isdecimal() for name in pair)), None)
     if launched is not None and processes is None and process is None:
         processes, process = (int(os.environ[name]) for name in launched)

@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Latents, Pair, Parameters, TrainState, trained
-from nvil.errors import at_least
+from nvil.errors import count_of
 from nvil.layers import AutoregressiveBernoulli, Bernoulli, Categorical, Gaussian, Layer
 from nvil.networks import BeliefNetwork, InferenceNetwork
 from nvil.random import seeded_key
@@ -86,7 +86,7 @@ def gradient_noise(
 
     `rows` are on the device.
     """
-    at_least(2, minibatches=minibatches)
+    count_of(2, minibatches=minibatches)
     key = seeded_key(seed, "gradient noise")
     baselines, estimator_state = _fitted(estimator, batch_size, pair, rows, key)
     square_of_mean, mean_square, within = (

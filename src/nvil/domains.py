@@ -26,8 +26,7 @@ BINARY = Domain(
     "for grey levels see `binarize` of nvil.data.load; for word counts build the model with nvil.document_model",
 )
 COUNTS = Domain(
-    "whole numbers from 0 up",
-    # those that single precision holds exactly
+    "whole numbers from 0 up to 16777215",  # those that single precision holds exactly
     lambda values: (values >= 0) & (values < 2**24) & (values == np.round(values)),
 )
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Pair, bound_of_one_sample
 from nvil.domains import COUNTS
-from nvil.errors import UsageError, at_least
+from nvil.errors import UsageError, count_of
 from nvil.layers import Layer
 from nvil.random import seeded_key
 from nvil.rows import as_rows, dense_blocks, explained
@@ -105,7 +105,7 @@ def case_bounds(
     pair: Pair, x: Any, *, samples: int = 10, seed: int = 0, objective: Objective = bound_of_one_sample
 ) -> tuple[Float[np.ndarray, " cases"], Float[np.ndarray, " cases"]]:
     """For every case, the mean and the variance over samples of log P(x, h) - log Q(h | x)."""
-    at_least(1, samples=samples)
+    count_of(1, samples=samples)
     key = seeded_key(seed, "evaluation")
     means, variances = in_blocks(
         pair, x, lambda i, rows: block_bounds(pair, rows, samples, jax.random.fold_in(key, i), objective)

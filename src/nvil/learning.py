@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Info, Pair, Parameters, TrainState, check_pair, trained
 from nvil.diagnostics import Diagnostics, diagnose
-from nvil.errors import UsageError, at_least
+from nvil.errors import UsageError, count_of
 from nvil.estimators import nvil
 from nvil.evaluation import Evaluation, evaluate
 from nvil.optimisers import adam
@@ -64,7 +64,7 @@ class Learner(eqx.Module):
             raise UsageError(f"{estimator!r} is not an estimator; take one of nvil.estimators, such as nvil().")
         if not (hasattr(self.optimiser, "init") and hasattr(self.optimiser, "update")):
             raise UsageError(f"{optimiser!r} is not an optimiser; take one of nvil.optimisers or of optax.")
-        at_least(1, batch_size=batch_size)
+        count_of(1, batch_size=batch_size)
         if average is not None and not 0 < average <= 1:
             raise UsageError(f"`average` must be above 0 and at most 1, got {average}.")
 

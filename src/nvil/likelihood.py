@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from nvil.contracts import Pair, bound_of_one_sample, needs
-from nvil.errors import UsageError, at_least
+from nvil.contracts import Pair, bound_of_one_sample, check_is_pair, needs
+from nvil.errors import UsageError, count_of
 from nvil.evaluation import as_float, in_blocks
 from nvil.layers import Categorical, Layer
 from nvil.networks import BeliefNetwork
@@ -61,7 +61,7 @@ def case_importance(
     pair: Pair, x: Any, *, samples: int = 1000, seed: int = 0
 ) -> tuple[Float[np.ndarray, " cases"], Float[np.ndarray, " cases"]]:
     """For every case, the importance-weighted estimate of log P(x) and its effective number of samples."""
-    at_least(1, samples=samples)
+    count_of(1, samples=samples)
     key = seeded_key(seed, "importance")
     values, effective = in_blocks(
         pair, x, lambda i, rows: block_importance(pair, rows, samples, jax.random.fold_in(key, i))
@@ -71,6 +71,7 @@ def case_importance(
 
 def case_exact(pair: Pair, x: Any) -> Float[np.ndarray, " cases"]:
     """For every case, log P(x) = log sum_h P(x, h)."""
+    check_is_pair(pair)
     model = pair.model
     needs(model, "support")
     if isinstance(model, BeliefNetwork) and math.prod(map(_states, model.layers[1:])) > 2**MOST_UNITS:

@@ -4,7 +4,7 @@ Layer sizes are listed from the data up, and `chain` prints them so; the paper l
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict, Unpack
 
 import equinox as eqx
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Constant, Pair, Unset
-from nvil.domains import COUNTS
+from nvil.domains import COUNTS, after
 from nvil.errors import UsageError, choose
 from nvil.layers import (
     ACTIVATIONS,
@@ -135,16 +135,19 @@ def document_model(counts: Any, hidden: Sequence[int], *, model: str = "sbn", **
     """
     build = {"sbn": sbn, "fdarn": fdarn}[choose("document model", model, ("sbn", "fdarn"))]
     rows = as_rows(counts)
-    rows.check(COUNTS)
-    lengths = document_lengths(rows, choices.get("given", 0))
-    return build(rows.shape[1], hidden, **{"lengths": lengths, "mean": rows.mean(), **choices})
+    if len(rows.shape) != 2:
+        raise UsageError(f"`counts` must have one document per row, got the shape {rows.shape}.")
+    given = _given(choices.get("given", 0), rows.shape[1])
+    rows.check(after(given, COUNTS))
+    lengths = choices.get("lengths") or document_lengths(rows, given)
+    return build(rows.shape[1], hidden, **{"mean": rows.mean(), **choices, "lengths": lengths})
 
 
 def document_lengths(counts: Rows, given: int = 0) -> tuple[int, ...]:
     """A hundred quantiles of the lengths of documents, their context apart: those that sampled documents have."""
     words = counts.after(given).row_sums()
     if not np.any(words > 0):
-        raise UsageError("The first documents are all empty, so there are no lengths to learn from.")
+        raise UsageError("The documents are all empty, so there are no lengths to learn from.")
     quantiles = np.quantile(words[words > 0], np.linspace(0.005, 0.995, 100))
     return tuple(np.maximum(1, quantiles.round()).astype(int).tolist())  # weights of words may add up to less than one
 
@@ -226,6 +229,10 @@ def _pair(
     _check_visible_categories(visibles, visible_categories, visible, documents=lengths is not None)
     if gaussian and lengths is not None:
         raise UsageError("Gaussian visibles are not those of documents: leave out `visibles` or `lengths`.")
+    if mean is not None and not gaussian:
+        _check_rates(np.asarray(mean)[given:], counts=lengths is not None)
+    if deviation is not None and not gaussian:
+        raise UsageError('`deviation` is for `visibles="gaussian"`.')
     scale = _per_column("deviation", deviation, columns, 1.0)
     if deviation is not None and not np.all(np.asarray(deviation) > 0):
         raise UsageError("`deviation` must hold positive numbers.")
@@ -316,6 +323,13 @@ def _per_column(name: str, values: Mean | None, columns: int, default: float) ->
     return jnp.asarray(values, float)
 
 
+def _check_rates(mean: np.ndarray, *, counts: bool) -> None:
+    if np.any(mean < 0) or (not counts and np.any(mean > 1 + 1e-6)):
+        needed = "must not be negative for documents" if counts else "of binary data must be from 0 to 1"
+        wrong = mean[(mean < 0) | (mean > 1)][0] if not counts else mean[mean < 0][0]
+        raise UsageError(f"The mean {needed}, got {wrong:g}; take that of the data as the model sees it.")
+
+
 def _given(given: Any, columns: int) -> int:
     if not isinstance(given, int | np.integer) or isinstance(given, bool) or not 0 <= given < columns:
         raise UsageError(f"`given` must be a number of columns from 0 to {columns - 1}, got {given!r}.")
@@ -377,6 +391,8 @@ def _sizes(visible: Any, hidden: Any) -> tuple[int, ...]:
 def _listed(name: str, sizes: Any) -> Any:
     if isinstance(sizes, int | np.integer):
         raise UsageError(f"`{name}` lists the sizes of layers, from the data up: write ({sizes},), not {sizes}.")
+    if not isinstance(sizes, Iterable):
+        raise UsageError(f"`{name}` lists the sizes of layers, from the data up, such as (200,); got {sizes!r}.")
     return sizes
 
 

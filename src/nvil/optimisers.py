@@ -16,7 +16,7 @@ import optax
 from jaxtyping import Array
 
 from nvil.contracts import Parameters
-from nvil.errors import UsageError, at_least, choose
+from nvil.errors import UsageError, at_least, choose, count_of
 
 Schedule = Callable[[Any], Any]
 SCHEDULES = ("constant", "cosine", "linear")
@@ -80,7 +80,7 @@ def schedule(kind: str, learning_rate: float, updates: int, *, final_rate: float
     """
     choose("schedule", kind, SCHEDULES)
     _check_rate("learning_rate", learning_rate)
-    at_least(1, updates=updates)
+    count_of(1, updates=updates)
     at_least(0, final_rate=final_rate)
     return _schedule(kind, float(learning_rate), int(updates), float(final_rate))
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from nvil.contracts import Pair
+from nvil.contracts import check_is_pair
 from nvil.domains import NUMBERS, Domain
 from nvil.errors import UsageError
 
@@ -108,7 +108,7 @@ class Rows(eqx.Module):
     def check(self, domain: Domain) -> None:
         if (found := self.outside(domain)) is not None:
             hint = f"; {domain.hint}" if domain.hint and np.isfinite(found[1]) else ""
-            raise UsageError(f"Case {found[0]} (from 0) holds {found[1]:g}, where {domain.words} are needed{hint}.")
+            raise UsageError(f"Case {found[0]} (from 0) holds {found[1]:.8g}, where {domain.words} are needed{hint}.")
 
     def sparse(self) -> "Rows":
         """The same rows for networks that take `nvil.sparse.SparseCases`: drawn as such, if they are stored so."""
@@ -205,6 +205,8 @@ def as_rows(data: Any) -> Rows:
 def in_common_type(array: np.ndarray) -> np.ndarray:
     """Numbers in a type that NumPy, SciPy and JAX all compute with: single or double precision, native byte order."""
     own = array.dtype
+    if own.kind in "iu" and own.itemsize == 8 and array.size and (array.max() >= 2**31 or array.min() < -(2**31)):
+        return array.astype(float)  # a device takes integers in 32 bits, and would cut them without a word
     size = min(max(own.itemsize, 4), 8) if own.kind == "f" else own.itemsize
     common = np.dtype(f"{own.kind}{size}")
     return array if own == common else array.astype(common)
@@ -218,13 +220,12 @@ def _(data: Rows) -> Rows:
 @functools.singledispatch
 def as_source(data: Any) -> Source:
     """Anything that can be trained on as a `Source`."""
-    return as_rows(data)
+    return data if isinstance(data, Source) else as_rows(data)
 
 
 def explained(pair: Any, source: Any) -> Any:
     """`source`, if the model can explain it: its own `check(source)` says so, else any finite numbers will do."""
-    if not isinstance(pair, Pair):
-        raise UsageError(f"A Pair(model, inference) is needed, such as nvil.sbn gives, not {type(pair).__name__}.")
+    check_is_pair(pair)
     if hasattr(pair.model, "check"):
         pair.model.check(source)
     else:

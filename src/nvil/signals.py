@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from nvil.errors import UsageError, at_least, choose
+from nvil.errors import UsageError, choose, count_of
 from nvil.layers import Affine, affine
 from nvil.sparse import SparseCases, dense, takes_sparse
 
@@ -65,7 +65,8 @@ def local_signals(
     if log_p.shape[-1] != layers + 1:
         raise UsageError(
             f"Local signals for {layers} layers need {layers + 1} terms from the model's log_prob, "
-            f"but it gave {log_p.shape[-1]}; return one term per layer, or use the global signal (local=False)."
+            f"but it gave {log_p.shape[-1]}; return one term per layer, or use the global signal (`local=False`, where "
+            "the estimator has it)."
         )
     terms = log_p[..., :-1] - log_q
     return jax.lax.cumsum(terms, axis=terms.ndim - 1, reverse=True) + log_p[..., -1:]
@@ -232,7 +233,7 @@ class Chain(Transformation):
 
 def input_dependent_baseline(units: int = 100) -> InputDependentBaseline:
     """Subtract C(x), a network with `units` tanh units (Section 2.3.1)."""
-    at_least(1, units=units)
+    count_of(1, units=units)
     return InputDependentBaseline(units)
 
 

@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from nvil import apply
 from nvil.contracts import Pair
 from nvil.diagnostics import unit_kl
-from nvil.errors import UsageError, at_least
+from nvil.errors import UsageError, count_of
 from nvil.evaluation import as_float
 from nvil.layers import Affine, AutoregressiveBernoulli, Bernoulli, Multinomial
 from nvil.networks import BeliefNetwork, InferenceNetwork
@@ -134,7 +134,7 @@ def topics(pair: Pair, vocabulary: Sequence[str], documents: Any = None, *, word
     units, width = weights.shape
     if len(vocabulary) != width:
         raise UsageError(f"`vocabulary` has {len(vocabulary)} words, and the model counts {width}.")
-    at_least(2, words=words)
+    count_of(2, words=words)
     if documents is None:
         prevalence, order = np.zeros(units), np.argsort(-np.linalg.norm(weights, axis=1), kind="stable")
         on, rows, nats, usual = None, None, None, usual_shares(pair)

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 from nvil.compiling import compiling
 from nvil.contracts import Constant, Info, Pair, Parameters, SignalInfo, TrainState, Unset
 from nvil.devices import agreed, first_process, here
-from nvil.errors import TrainingError, UsageError, at_least
+from nvil.errors import TrainingError, UsageError, count_of
 from nvil.evaluation import Evaluation
 from nvil.learning import Learner, default_validation, gradient_norms
 from nvil.random import seeded_key
@@ -184,7 +184,7 @@ def fit(
     - `learner`: the estimator, the optimiser and the size of minibatches; `Learner()` by default.
     - `updates`: in all, those before `resume` included.
     - `validation`: how many cases to split off `data` at random, or cases of their own; 0 for none. By default a
-      twentieth of the cases, from 100 to 1000.
+      twentieth of the cases, from 100 to 1000, but at most a fifth.
     - `patience`: stop after this many reports without a better validation bound; by default never.
     - `seed`: of minibatches, samples and the validation split.
     - `resume`: a `Report`, to go on from there through the very same states. (Every report is a look at the validation
@@ -201,16 +201,23 @@ def fit(
         200
         >>> trained = report.best.pair
     """
-    source, validation = checked(pair, data, validation)
     if not isinstance(learner, Learner | None):
         raise UsageError(f"`learner` must be an nvil.Learner, got {type(learner).__name__}.")
+    learner = learner or Learner()
+    source, validation = checked(pair, data, validation)
+    learner.estimator.check(pair)
     check_lengths(updates, report_every, patience)
+    count_of(1, validation_samples=validation_samples)
+    count_of(0, seed=seed)
     train, held_out = hold_out(source, validation, seed)
+    _check_patience(patience, held_out)
+    if resume is not None:
+        _check_resumed(resume, centred(pair, train), learner, train.first())
     every = chunks(
         centred(pair, train),
         train,
         held_out,
-        learner or Learner(),
+        learner,
         updates=updates,
         validation_samples=validation_samples,
         report_every=report_every,
@@ -224,8 +231,28 @@ def fit(
 
 def check_lengths(updates: int, report_every: int, patience: int | None) -> None:
     """Refuse numbers of updates that no training has."""
-    at_least(0, updates=updates)
-    at_least(1, report_every=report_every, patience=patience)
+    count_of(0, updates=updates)
+    count_of(1, report_every=report_every, patience=patience)
+
+
+def _check_patience(patience: int | None, held_out: Rows) -> None:
+    if patience is not None and not held_out.shape[0]:
+        raise UsageError("`patience` is for a better validation bound, and there are no validation cases.")
+
+
+def _check_resumed(resume: Any, pair: Pair, learner: Learner, rows: Rows) -> None:
+    """Refuse to go on from a state that this pair and learner do not have."""
+    if not isinstance(resume, Report):
+        raise UsageError(f"`resume` must be a report of nvil.fit, got {type(resume).__name__}.")
+    few = rows.select(slice(0, 1)).compact().on_device()
+    own = eqx.filter_eval_shape(lambda: learner.init(pair, few))
+    if _shapes(own) != _shapes(resume.state):
+        raise UsageError("`resume` is a report of another pair or learner; go on with those that it began with.")
+
+
+def _shapes(tree: Any) -> Any:
+    leaves, structure = jax.tree.flatten(eqx.filter(tree, lambda leaf: hasattr(leaf, "shape")))
+    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
 
 
 def centred(pair: Pair, train: Source) -> Pair:
@@ -240,10 +267,14 @@ def centred(pair: Pair, train: Source) -> Pair:
 def checked(pair: Pair, data: Any, validation: int | Any | None) -> tuple[Source, int | Rows]:
     """`data` and the validation cases, or how many to hold out, if the model can explain them."""
     source = explained(pair, as_source(data))
+    if isinstance(source, Rows) and not source.shape[0]:
+        raise UsageError("There are no cases to train on.")
     if validation is None:
         return source, default_validation(source.first().shape[0])
-    counted = isinstance(validation, int | np.integer)
-    return source, int(validation) if counted else explained(pair, as_rows(validation))
+    if isinstance(validation, int | float | np.number):
+        count_of(0, validation=validation)
+        return source, int(validation)
+    return source, explained(pair, as_rows(validation))
 
 
 def hold_out(source: Source, validation: int | Any, seed: int) -> tuple[Source, Rows]:
@@ -273,8 +304,7 @@ def chunks(
     where chunks end, and nothing else: reports and states are the same bits for every cut.
     """
     check_lengths(updates, report_every, patience)
-    if patience is not None and not held_out.shape[0]:
-        raise UsageError("`patience` is for a better validation bound, and there are no validation cases.")
+    _check_patience(patience, held_out)
     rows, left = source.window(0 if checkpoint is None else int(checkpoint.state.step), learner.batch_size)
     if not left:
         raise UsageError(f"The stream ended before it filled a minibatch of {learner.batch_size} cases.")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from nvil.cli.options import command
-from nvil.errors import at_least, choose
+from nvil.errors import choose, count_of
 
 
 @command
@@ -46,14 +46,14 @@ def bench(
     from nvil.runs.run import made_with
     from nvil.runs.storage import output_file, save_text
 
-    at_least(1, rounds=rounds)
+    count_of(1, rounds=rounds)
     if out is not None:
         output_file(out, (".json",))
     if full:
         models, batch_size = tuple(MODELS), (20, 100, 400)
     for name in models:
         choose("model", name, MODELS)
-    at_least(1, batch_size=min(batch_size))
+    count_of(1, batch_size=min(batch_size))
     sides = measure.installed()
     for side in measure.SIDES:
         if side not in sides:

@@ -6,7 +6,7 @@ from tyro.conf import Positional
 
 from nvil.cli.arrays import by_latent, most_likely
 from nvil.cli.options import command
-from nvil.errors import at_least
+from nvil.errors import count_of
 
 
 @command
@@ -47,7 +47,7 @@ def encode(
     from nvil.runs.run import Run
     from nvil.runs.storage import output_file, save_arrays
 
-    at_least(1, samples=samples)
+    count_of(1, samples=samples)
     opened = Run.open(run)
     pair = opened.load_best()
     cases = load_run_cases(opened, data, binarize=binarize, threshold=threshold, white=white, drop_columns=drop_columns)

@@ -8,7 +8,7 @@ from tyro.conf import Positional
 
 from nvil.cli.options import command
 from nvil.cli.results import standard_error
-from nvil.errors import UsageError, at_least
+from nvil.errors import UsageError, count_of
 
 if TYPE_CHECKING:
     from nvil.data.dataset import Cases
@@ -80,8 +80,8 @@ def evaluate(
         raise UsageError("`split` is of the run's own data; leave it out where other cases take its place.")
     if temperatures is not None and estimate != "ais":
         raise UsageError('`temperatures` are for `estimate="ais"`.')
-    at_least(1, cases=cases, simulated=simulated, samples=samples)
-    at_least(2, temperatures=temperatures)
+    count_of(1, cases=cases, simulated=simulated, samples=samples)
+    count_of(2, temperatures=temperatures)
     if simulated is not None:
         if data is not None or cases is not None:
             raise UsageError("`simulated` cases take the place of data: leave `data` and `cases` out.")

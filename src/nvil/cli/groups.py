@@ -10,7 +10,7 @@ import tyro
 
 from nvil.cli.hints import check_words
 from nvil.cli.options import MANNER, argument, option
-from nvil.errors import UsageError, at_least
+from nvil.errors import UsageError, at_least, count_of
 from nvil.runs.config import CHECKPOINT_SECONDS, OWN_OPTIONS, Config, config_file, estimators_own
 
 GROUPS = {
@@ -125,7 +125,7 @@ def _of(kind: type, values: dict[str, Any]) -> dict[str, Any]:
 def how_to_fit(options: Any) -> dict[str, Any]:
     """What `fit_run` takes of the group "run", if checkpoints can be as often as it says."""
     at_least(0, checkpoint_seconds=options.checkpoint_seconds)
-    at_least(1, checkpoint_updates=options.checkpoint_updates)
+    count_of(1, checkpoint_updates=options.checkpoint_updates)
     names = ("quiet", "checkpoint_seconds", "checkpoint_updates", "tensorboard")
     return {name: getattr(options, name) for name in names}
 

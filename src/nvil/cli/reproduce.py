@@ -9,7 +9,7 @@ from tyro.conf import Positional
 
 from nvil.cli.fitting import fit_run
 from nvil.cli.options import command
-from nvil.errors import TrainingError, UsageError, above_zero, at_least, choose
+from nvil.errors import TrainingError, UsageError, above_zero, choose, count_of
 
 
 @command
@@ -53,7 +53,7 @@ def reproduce(
     """
     from nvil.reproduce import presets
 
-    at_least(0, jobs=jobs)
+    count_of(0, jobs=jobs)
     above_zero(budget=budget)
     if jobs == 0 and budget is not None:
         raise UsageError("`budget` is for cells in processes of their own; leave it out where `jobs` is 0.")

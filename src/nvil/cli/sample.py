@@ -7,7 +7,7 @@ from tyro.conf import Positional
 
 from nvil.cli.arrays import by_latent, most_likely, sparse_parts
 from nvil.cli.options import command
-from nvil.errors import UsageError, at_least
+from nvil.errors import UsageError, count_of
 
 if TYPE_CHECKING:
     from nvil.data.dataset import Cases
@@ -44,7 +44,7 @@ def sample(
     from nvil.runs.run import Run
     from nvil.runs.storage import output_file
 
-    at_least(1, count=count)
+    count_of(1, count=count)
     opened = Run.open(run)
     opened.like()  # before its data: of a pair from Python, neither is to be had
     if out is None:

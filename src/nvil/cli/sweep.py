@@ -11,7 +11,7 @@ from nvil.cli.fitting import fit_run
 from nvil.cli.groups import CLASSES, TAKEN, group, parse_choices
 from nvil.cli.options import option
 from nvil.cli.results import print_result
-from nvil.errors import TrainingError, UsageError, above_zero, at_least
+from nvil.errors import TrainingError, UsageError, above_zero, count_of
 
 GRID = dataclasses.make_dataclass(
     "sweep",
@@ -93,7 +93,7 @@ def sweep(words: list[str]) -> None:
     if options.only is not None:
         _train_one(found, options.only)
         return
-    at_least(1, jobs=options.jobs)
+    count_of(1, jobs=options.jobs)
     above_zero(budget=options.budget)
     assert isinstance(found, Sweep)
     _train_all(found, options.jobs, options.budget)

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from pathlib import Path
 
-from nvil.errors import UsageError, above_zero, at_least, choose
+from nvil.errors import UsageError, above_zero, choose, count_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,12 +61,12 @@ class Choices:
         above_zero(white=self.white)
         if self.values == "counts" and self.binarize not in (None, "none"):
             raise UsageError('`values="counts"` and `binarize` do not go together.')
-        at_least(1, words=self.words)
+        count_of(1, words=self.words)
         if self.max_df is not None and not 0 < self.max_df <= 1:
             raise UsageError(f"`max_df` must be above 0 and at most 1, got {self.max_df}.")
         if self.first_index not in (0, 1):
             raise UsageError(f"`first_index` must be 0 or 1, got {self.first_index}.")
-        at_least(1, columns=self.columns)
+        count_of(1, columns=self.columns)
         return self
 
     def read_vocabulary(self) -> tuple[str, ...] | None:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from nvil.data.sparse import MATRIX_ROWS, as_matrix
+from nvil.errors import UsageError
 from nvil.models import document_lengths
 from nvil.rows import Rows, as_rows, as_source
 
@@ -70,6 +71,11 @@ class Dataset:
     def fingerprint(self) -> str:
         """Identifies the very bits of the data, so that a run cannot go on with other data unnoticed."""
         return fingerprint(self.train, self.test, self.validation, vocabulary=self.vocabulary)
+
+
+@as_rows.register
+def _(data: Dataset) -> Rows:
+    raise UsageError(f"The data set {data.name!r} has several parts: give one of them, its `train` or its `test`.")
 
 
 def hold_out_labels(labels: tuple[str, ...], count: int) -> dict[str, tuple[str, ...]]:

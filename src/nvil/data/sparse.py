@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from nvil.domains import Domain
 from nvil.errors import UsageError
-from nvil.rows import Rows, as_rows
+from nvil.rows import Rows, as_rows, in_common_type
 from nvil.sparse import SparseCases
 
 SPARSE = 20
@@ -129,7 +129,7 @@ def sparse_rows(matrix: Any) -> SparseRows:
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
-    values = smallest(matrix.data)
+    values = smallest(in_common_type(matrix.data))
     columns = matrix.indices.astype(np.uint16 if matrix.shape[1] <= 2**16 else np.int32)
     if not len(values):  # at least one entry, so that the rows of a matrix of zeros can be drawn too
         values, columns = np.zeros(1, np.uint8), np.zeros(1, columns.dtype)

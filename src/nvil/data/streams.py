@@ -14,8 +14,8 @@ import scipy.sparse
 from jaxtyping import Array, Float, Int, Key
 
 from nvil.domains import BINARY, COUNTS, NUMBERS, Domain
-from nvil.errors import UsageError, choose
-from nvil.rows import DenseRows, Rows, as_source
+from nvil.errors import UsageError, choose, count_of
+from nvil.rows import DenseRows, Rows, as_rows, as_source
 
 Kind = Literal["binary", "counts", "numbers"]
 DOMAINS = {"binary": BINARY, "counts": COUNTS, "numbers": NUMBERS}
@@ -106,6 +106,7 @@ class Stream:
 
     def hold_out(self, count: int, seed: int) -> "tuple[Stream, Rows]":
         """The first `count` cases are for validation; they are gone from the stream."""
+        count_of(0, validation=count)
         return self, DenseRows(self.take(count))
 
     def window(self, step: int, batch_size: int) -> tuple[Rows, int]:
@@ -154,6 +155,12 @@ def _refuse_outside(domain: Domain, row: np.ndarray, number: int, hint: str = ""
     allowed = domain.allows(row)
     if not np.all(allowed):
         raise UsageError(f"Case {number} of the stream holds {row[~allowed][0]:g}; {domain.words} are needed{hint}.")
+
+
+@as_rows.register(Stream)
+@as_rows.register(Iterator)
+def _(data: Any) -> Rows:
+    raise UsageError("A stream is only for training; here the cases must be there all at once, as rows of an array.")
 
 
 @as_source.register

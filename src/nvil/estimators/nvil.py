@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from nvil import signals
 from nvil.contracts import Estimator, Info, Latents, Pair, Parameters, SignalInfo
-from nvil.errors import UsageError, at_least
+from nvil.errors import UsageError, count_of
 from nvil.estimators.samples import (
     check_samples,
     enumerate_latents,
@@ -200,7 +200,7 @@ def rloo(*, samples: int = 4, local: bool = True, warm_up: int = 0) -> NVIL:
 
 def _estimator(transformations: tuple[Transformation, ...], samples: int, local: bool, warm_up: int) -> NVIL:
     check_samples(samples)
-    at_least(0, warm_up=warm_up)
+    count_of(0, warm_up=warm_up)
     if samples < 2 and any(isinstance(each, signals.LeaveOneOut) for each in transformations):
         raise UsageError("A leave-one-out baseline needs at least 2 samples per case; give samples=2 or more.")
     return NVIL(signals.chain(*transformations), samples, local, warm_up)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key
 
 from nvil import exact
 from nvil.contracts import Latents, Pair, given_of
-from nvil.errors import at_least
+from nvil.errors import count_of
 from nvil.sparse import repeated
 
 
@@ -71,7 +71,7 @@ def many_sample_bound(log_weights: Float[Array, "samples cases"]) -> Float[Array
 
 def check_samples(samples: int, least: int = 1) -> int:
     """Refuse fewer samples than an estimator needs."""
-    at_least(least, samples=samples)
+    count_of(least, samples=samples)
     return samples
 
 

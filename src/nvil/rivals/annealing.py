@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from nvil.errors import at_least
+from nvil.errors import count_of
 
 
 class Estimate(NamedTuple):
@@ -40,5 +40,5 @@ def temperatures(count: int) -> Float[np.ndarray, " count"]:
 
     Of 29, 1 goes to [0, 0.5], 8 to [0.5, 0.9] and 20 to [0.9, 1].
     """
-    at_least(2, temperatures=count)
+    count_of(2, temperatures=count)
     return np.interp(np.linspace(0, 29, count), [0, 1, 9, 29], [0, 0.5, 0.9, 1])

@@ -24,7 +24,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from nvil.errors import above_zero, at_least
+from nvil.errors import above_zero, count_of
 from nvil.rivals.ascent import falling_adam, updated
 from nvil.rivals.checks import Documents, document_lengths, word_counts
 from nvil.rivals.early_stopping import Report, train
@@ -67,7 +67,7 @@ def fit(
 ) -> Parameters:
     """`report` is called with (epoch, mean over documents of log P per word)."""
     settings = settings or Settings()
-    at_least(1, units=settings.units, batch=settings.batch, epochs=settings.epochs)
+    count_of(1, units=settings.units, batch=settings.batch, epochs=settings.epochs)
     above_zero(learning_rate=settings.learning_rate)
     counts = word_counts(x)
     held = counts[:500] if validation is None else word_counts(validation, counts.shape[1])
@@ -95,7 +95,7 @@ def log_prob(
     parameters: Parameters, x: Documents, *, orders: int = 1, batch: int = 100, seed: int = 0
 ) -> Float[np.ndarray, " documents"]:
     """log P of the words in an order drawn at random, exact; averaged over `orders` such orders."""
-    at_least(1, orders=orders, batch=batch)
+    count_of(1, orders=orders, batch=batch)
     counts = word_counts(x, len(parameters.leaves))
     rng = np.random.default_rng(seed)
     batches = all_batches(counts.shape[0], batch)

@@ -29,7 +29,7 @@ from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float
 from sklearn.decomposition import LatentDirichletAllocation
 
-from nvil.errors import above_zero, at_least
+from nvil.errors import above_zero, count_of
 from nvil.rivals.annealing import Estimate, log_mean
 from nvil.rivals.checks import Documents, document_lengths, word_counts
 from nvil.rivals.early_stopping import Report, train
@@ -65,7 +65,7 @@ def fit(
 ) -> Parameters:
     """`report` is called with (epoch, mean over documents of their bound per word)."""
     settings = settings or Settings()
-    at_least(1, topics=settings.topics, batch=settings.batch, epochs=settings.epochs)
+    count_of(1, topics=settings.topics, batch=settings.batch, epochs=settings.epochs)
     prior = 1 / settings.topics
     alpha = prior if settings.document_prior is None else settings.document_prior
     topic_prior = prior if settings.topic_prior is None else settings.topic_prior
@@ -120,7 +120,7 @@ def importance_log_prob(
     r is the mean of Dirichlet(alpha + t (gamma - alpha)) for t = 1, 1/2, 1/4, 0. The average of the estimate is below
     log P(x).
     """
-    at_least(2, samples=samples)
+    count_of(2, samples=samples)
     counts = word_counts(x, parameters.topics.shape[1])
     values, errors = [], []
     for i, part in enumerate(_dense(parameters, counts, block)):

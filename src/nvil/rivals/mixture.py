@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from nvil.errors import above_zero, at_least
+from nvil.errors import above_zero, count_of
 from nvil.rivals.checks import binary_cases
 from nvil.rivals.early_stopping import Report, train
 
@@ -50,7 +50,7 @@ def fit(
 ) -> Parameters:
     """An epoch is one iteration of EM; `report` is called with (epoch, mean log-likelihood per case)."""
     settings = settings or Settings()
-    at_least(1, components=settings.components, epochs=settings.epochs, block=settings.block)
+    count_of(1, components=settings.components, epochs=settings.epochs, block=settings.block)
     above_zero(smoothing=settings.smoothing)
     x = binary_cases(x)
     held = x[:1000] if validation is None else binary_cases(validation, x.shape[1])

@@ -21,7 +21,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Num
 
-from nvil.errors import above_zero, at_least
+from nvil.errors import above_zero, count_of
 from nvil.rivals.ascent import falling_adam, updated
 from nvil.rivals.checks import binary_cases
 from nvil.rivals.early_stopping import Report, train
@@ -55,7 +55,7 @@ def fit(
 ) -> Parameters:
     """`report` is called with (epoch, mean log-likelihood per case)."""
     settings = settings or Settings()
-    at_least(1, units=settings.units, batch=settings.batch, epochs=settings.epochs)
+    count_of(1, units=settings.units, batch=settings.batch, epochs=settings.epochs)
     above_zero(learning_rate=settings.learning_rate)
     x = binary_cases(x)
     held = x[:1000] if validation is None else binary_cases(validation, x.shape[1])

@@ -25,7 +25,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, Num
 
-from nvil.errors import above_zero, at_least
+from nvil.errors import above_zero, count_of
 from nvil.rivals.annealing import Estimate, log_mean, temperatures
 from nvil.rivals.ascent import updated
 from nvil.rivals.checks import binary_cases
@@ -79,7 +79,7 @@ def fit(
 ) -> Parameters:
     """`report` is called with (epoch, quick estimate of the mean log-likelihood per case)."""
     settings = settings or Settings()
-    at_least(
+    count_of(
         1,
         units=settings.units,
         steps=settings.steps,
@@ -132,7 +132,7 @@ def log_partition(
     parameters: Parameters, *, chains: int = 100, betas: int = 14500, seed: int = 0
 ) -> tuple[float, float]:
     """log Z by annealed importance sampling, and its standard error."""
-    at_least(2, chains=chains)
+    count_of(2, chains=chains)
     base = parameters.base
     log_z0 = float(jnp.sum(jax.nn.softplus(base))) + len(parameters.hidden_bias) * np.log(2)
     schedule = jnp.asarray(temperatures(betas), base.dtype)

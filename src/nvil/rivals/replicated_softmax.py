@@ -25,7 +25,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key
 
-from nvil.errors import above_zero, at_least
+from nvil.errors import above_zero, count_of
 from nvil.rivals.annealing import Estimate, log_mean
 from nvil.rivals.ascent import falling_adam, updated
 from nvil.rivals.checks import Documents, document_lengths, word_counts
@@ -76,7 +76,7 @@ def fit(
 ) -> Parameters:
     """`report` is called with (epoch, quick estimate of the mean over documents of log P per word)."""
     settings = settings or Settings()
-    at_least(
+    count_of(
         1,
         units=settings.units,
         steps=settings.steps,
@@ -139,7 +139,7 @@ def log_prob(
     counts = word_counts(x, len(parameters.base))
     rows = np.arange(counts.shape[0])
     if documents is not None and documents < len(rows):
-        at_least(1, documents=documents)
+        count_of(1, documents=documents)
         rows = np.sort(np.random.default_rng(seed).choice(len(rows), documents, replace=False))
     lengths, which = np.unique(document_lengths(counts)[rows], return_inverse=True)
     log_z, errors = log_partitions(parameters, lengths, chains=chains, betas=betas, seed=seed)
@@ -162,7 +162,7 @@ def log_partitions(
     Chains of all lengths run together, so many at a time as have at most `slots` words and are at most `rows`: the
     shapes are always the same, so this compiles once.
     """
-    at_least(2, chains=chains, betas=betas)
+    count_of(2, chains=chains, betas=betas)
     every = np.repeat(lengths, chains)
     rows = min(rows, len(every))
     slots = max(min(slots, int(every.sum())), int(every.max()), 1)

@@ -24,7 +24,7 @@ from nvil.contracts import Pair
 from nvil.data import text
 from nvil.data.loading import names_of
 from nvil.data.sparse import as_matrix, sparse_rows
-from nvil.errors import UsageError, at_least
+from nvil.errors import UsageError, count_of
 from nvil.rows import as_rows
 from nvil.runs import checkpoints, storage
 from nvil.runs.cases import load_run_cases
@@ -93,7 +93,7 @@ class Index:
 
     def search_codes(self, codes: UInt8[np.ndarray, "queries bytes"], count: int, *, by: str) -> list[list[Hit]]:
         """The cases nearest to given codes."""
-        at_least(1, count=count)
+        count_of(1, count=count)
         rows, distances = nearest(self.codes, codes, count, by=by)
         return [
             [Hit(self.names[row], int(row), int(distance)) for row, distance in zip(*found, strict=True)]

@@ -38,7 +38,7 @@ from nvil.data.dataset import Cases, Dataset, Kind, column_deviations, fingerpri
 from nvil.data.readers import physical_memory
 from nvil.data.registry import NAMED
 from nvil.devices import SpreadRows, agreed, any_process, first_process, here, reaching_all, spread
-from nvil.errors import UsageError, choose
+from nvil.errors import UsageError, choose, count_of
 from nvil.learning import Learner, default_validation
 from nvil.models import categories_of, has_numbers, lengths_of
 from nvil.rows import Rows, Source, as_source, check_hold_out, plain
@@ -71,8 +71,9 @@ class Plan:
     def __post_init__(self) -> None:
         for name, least in (("updates", 1), ("validation", 0), ("report_every", 1), ("patience", 1), ("seed", 0)):
             value = getattr(self, name)
-            if value is not None and not least <= value <= LARGEST:
-                raise UsageError(f"`{name}` must be at least {least} and at most {LARGEST}, got {value}.")
+            count_of(least, **{name: value})
+            if value is not None and value > LARGEST:
+                raise UsageError(f"`{name}` must be at most {LARGEST}, got {value}.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -120,7 +120,7 @@ class BeliefNetworkEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
                 config.build_learner(),
                 updates=done + updates,
                 report_every=config.report_every,
-                patience=self.n_iter_no_change if self.early_stopping else None,
+                patience=self.n_iter_no_change if validation else None,
                 seed=config.seed,
                 checkpoint=resumed,
             ):

@@ -39,7 +39,7 @@ class SigmoidBeliefNetwork(BeliefNetworkEstimator):
     - `verbose`: a bar, or a line for every report away from a terminal.
 
     **Attributes:** `pair_` is the trained `nvil.Pair`, `n_updates_` the updates so far, `history_` a report every
-    `report_every` updates.
+    `report_every` updates and at the end of every `fit` and `partial_fit`.
 
     !!! example
 
