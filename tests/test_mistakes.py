@@ -142,6 +142,9 @@ MISTAKES = {
     "nvil.evaluate(pair, bits, samples=2.0)": "`samples` must be a whole number (an int), got 2.0.",
     "nvil.sample(pair, 3.0)": "`count` must be a whole number (an int), got 3.0.",
     'nvil.optimisers.schedule("cosine", 1e-3, 100, final_rate="0")': "`final_rate` must be a number, got '0'.",
+    "nvil.Config(updates=35.4).resolved()": "`updates` must be a whole number (an int), got 35.4.",
+    'nvil.Config(hidden=("10",)).resolved()': "The sizes of `hidden` layers must be whole numbers, got '10'.",
+    'nvil.Config(learning_rate="fast").resolved()': "`learning_rate` must be a positive number, got 'fast'.",
     # what is not a pair, and what is not a report of this one
     "nvil.encode(nvil.Learner(), bits)": "A Pair(model, inference) is needed, such as nvil.sbn gives, not Learner.",
     "nvil.sample(pair.model, 3)": "A Pair(model, inference) is needed",

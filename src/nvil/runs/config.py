@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import numbers
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nvil.data.choices import Choices
-from nvil.errors import UsageError, choose
+from nvil.errors import UsageError, choose, count_of
 
 if TYPE_CHECKING:
     from nvil.contracts import Pair
@@ -327,8 +328,7 @@ class Config:
             ("patience", self.patience, 1),
             ("seed", self.seed, 0),
         ):
-            if value is not None and value < least:
-                raise UsageError(f"`{name}` must be at least {least}, got {value}.")
+            count_of(least, **{name: value})
             if value is not None and value > LARGEST:
                 raise UsageError(f"`{name}` must be at most {LARGEST}, got {value}.")
         if self.warm_up > updates:
@@ -346,6 +346,8 @@ class Config:
             if len(sizes) > MOST_LAYERS:
                 raise UsageError(f"`{name}` has {len(sizes)} layers; more than {MOST_LAYERS} are not supported.")
             for size in sizes:
+                if not isinstance(size, numbers.Integral):
+                    raise UsageError(f"The sizes of `{name}` layers must be whole numbers, got {size!r}.")
                 if not 1 <= size <= LARGEST:
                     raise UsageError(
                         f"The sizes of `{name}` layers must be at least 1 and at most {LARGEST}, got {size}."
@@ -377,8 +379,8 @@ class Config:
             ("epsilon", self.epsilon),
             ("temperature", self.temperature),
         ):
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise UsageError(f"`{name}` must be a positive number, got {value}.")
+            if value is not None and not (isinstance(value, numbers.Real) and math.isfinite(value) and value > 0):
+                raise UsageError(f"`{name}` must be a positive number, got {value!r}.")
         for name, value in (("weight_decay", self.weight_decay), ("final_rate", self.final_rate)):
             if not (math.isfinite(value) and value >= 0):
                 raise UsageError(f"`{name}` must be at least 0, got {value}.")
