@@ -784,7 +784,8 @@ def python(code, *arguments, **options):
     """A new interpreter; its standard output is buffered, as a user's is."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False, **options)
+    options = {"env": environment, "stderr": subprocess.PIPE, "text": True, "check": False, **options}
+    return subprocess.run(command, **options)
 
 
 def test_a_reader_who_has_had_enough_is_no_error():
@@ -795,6 +796,20 @@ def test_a_reader_who_has_had_enough_is_no_error():
         done = python("from nvil.cli import main; main()", *arguments, stdout=writer)
         os.close(writer)
         assert (done.returncode, done.stderr) == (141, ""), arguments
+
+
+def test_output_that_cannot_be_written_as_it_is():
+    """A terminal without Unicode gets escapes, and a closed standard output nothing."""
+    show = "import nvil.cli as c; c._help = lambda: 'ünï'; c.main(['--help'])"
+    done = python(show, stdout=subprocess.PIPE, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\\xfcn\\xef\n", "")
+    done = subprocess.run(
+        ["sh", "-c", '"$0" -c "from nvil.cli import main; main()" data list >&-', sys.executable],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_help_does_not_wait_for_jax():

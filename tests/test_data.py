@@ -29,6 +29,7 @@ from nvil.data.readers import READ_ERRORS, read
 from nvil.data.registry import NAMED, PREPARED, prepare_newsgroups, prepare_reuters
 from nvil.data.sparse import stored_rows
 from nvil.rows import as_rows, dense_blocks
+from nvil.runs.cases import load_run_cases
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data is not on this machine")
@@ -389,6 +390,38 @@ def test_columns_are_dropped_by_name_or_place_from_tables_and_frames():
     Path("ragged.csv").write_text("label,a,b\n1,0,1\n1,0\n")
     with pytest.raises(UsageError, match="line 3 has 2 columns, not 3"):
         load("ragged.csv", drop_columns="label")
+
+
+def test_columns_of_other_tables_are_found_by_their_names(tmp_path):
+    """Not by their places: a table of the same cases with its columns in another order is the same data."""
+    draw = np.random.default_rng(0)
+    names = ["rain", "sun", "wind", "snow", "fog"]
+    frame = pandas.DataFrame(draw.integers(0, 2, (60, 5)), columns=names)
+    moved, other = frame[names[::-1]], frame.rename(columns={"snow": "hail"})
+    frame.to_csv("plain.csv", index=False)
+    moved.to_csv("moved.csv", index=False)
+    other.to_csv("other.csv", index=False)
+    np.savetxt("bare.csv", frame.to_numpy(), fmt="%d", delimiter=",")
+    for first, kind in (((), "binary"), (("wind", "sun"), "binary"), ((), "categories"), (("fog",), "numbers")):
+        config = nvil.Config(data="plain.csv", hidden=(2,), given=first, values=kind)
+        made = nvil.Run.from_config(tmp_path / f"run-{kind}-{len(first)}", config)
+        made.write_config()
+        run = nvil.Run.open(made.folder)
+        assert run.facts.names == (*first, *(name for name in names if name not in first))
+        wanted = as_rows(load_run_cases(run, "plain.csv")).dense()
+        unnamed = (frame.to_numpy(), "bare.csv", frame.set_axis(range(5), axis=1))  # taken by their places
+        for source in ("moved.csv", moved, frame, *(() if first else unnamed)):
+            np.testing.assert_array_equal(as_rows(load_run_cases(run, source)).dense(), wanted)
+        for source in ("other.csv", other):
+            with pytest.raises(UsageError, match="does not have the column 'snow', which the model knows: rename"):
+                load_run_cases(run, source)
+    both = load(frame, test=moved)
+    np.testing.assert_array_equal(both.test, frame.to_numpy())
+    with pytest.raises(UsageError, match="The test data does not have the column 'snow'"):
+        load(frame, test=other)
+    own = nvil.Run.create(tmp_path / "own", nvil.sbn(5, (2,)), frame, updates=1)
+    assert own.facts.names == tuple(names)
+    assert nvil.Run.create(tmp_path / "bare", nvil.sbn(5, (2,)), frame.to_numpy(), updates=1).facts.names is None
 
 
 def test_a_threshold_that_leaves_nothing_to_learn_is_refused(caplog):
@@ -1017,11 +1050,15 @@ def test_a_cell_that_is_not_a_number_is_found(tmp_path, monkeypatch):
     Path("named.csv").write_text("a,b,c\n1,0,1\n1,foo,0\n")
     Path("plain.csv").write_text("1,0,1\n1,0,foo\n")
     Path("semicolons.csv").write_text("1;0;1\n0;1;1\n")
+    Path("missing.csv").write_text("a,b,c\n1,0,1\n1,,0\n")
+    Path("spaces.csv").write_text("a,big b,c\n1,0,1\n1,foo,0\n")
     for source, drop, message in (
         ("named.csv", (), "'foo' in line 3, column 'b', is not a number, .* `drop_columns` b"),
         ("named.csv", ("a",), "'foo' in line 3, column 'b'"),
         ("plain.csv", (), "'foo' in line 2, column 2, is not a number, .* `drop_columns` 2"),
         ("semicolons.csv", (), "its values are separated by semicolons"),
+        ("missing.csv", (), "line 3 has no value in column 'b', and what is missing must be filled in"),
+        ("spaces.csv", (), "'foo' in line 3, column 'big b', .* `drop_columns` 'big b'"),
     ):
         with pytest.raises(nvil.UsageError, match=message):
             nvil.data.load(source, drop_columns=drop)

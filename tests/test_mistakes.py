@@ -145,6 +145,8 @@ MISTAKES = {
     "nvil.Config(updates=35.4).resolved()": "`updates` must be a whole number (an int), got 35.4.",
     'nvil.Config(hidden=("10",)).resolved()': "The sizes of `hidden` layers must be whole numbers, got '10'.",
     'nvil.Config(learning_rate="fast").resolved()': "`learning_rate` must be a positive number, got 'fast'.",
+    "nvil.data.load(bits, value='counts')": "Unknown keyword argument 'value'; did you mean 'values'?",
+    "nvil.Run.open(__import__('os').__file__)": "os.py is a file, and a run is a folder, as `nvil train` makes it.",
     # what is not a pair, and what is not a report of this one
     "nvil.encode(nvil.Learner(), bits)": "A Pair(model, inference) is needed, such as nvil.sbn gives, not Learner.",
     "nvil.sample(pair.model, 3)": "A Pair(model, inference) is needed",

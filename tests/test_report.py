@@ -115,7 +115,10 @@ def test_variables_go_by_the_names_they_have(tmp_path, dataset, weights, more, l
     assert page.count(">fever</th>") == 1
     assert "&lt;b&gt;bold&lt;/b&gt;</th>" in page
     assert "<b>bold" not in page
-    write_report(run, tmp_path / "page.html", dataset=dataclasses.replace(dataset, names=None))
+    unnamed = dataclasses.replace(dataset, names=None)
+    write_report(run, tmp_path / "page.html", dataset=unnamed)
+    assert ">fever</th>" in (tmp_path / "page.html").read_text()  # the run remembers them
+    write_report(make(tmp_path / "other", config, unnamed, [line(20, -6.0)]), tmp_path / "page.html", dataset=unnamed)
     assert ">x1</th>" in (tmp_path / "page.html").read_text()
 
 

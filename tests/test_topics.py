@@ -52,6 +52,7 @@ def test_words_that_never_meet_and_words_that_always_do():
     documents = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 1]])
     assert npmi(np.array([[1, 2]]), documents) == [-1]
     assert npmi(np.array([[0, 0]]), documents) == [1]
+    assert np.isnan(npmi(np.array([[0], [1]]), documents)).all()  # a single word goes with no other
     np.testing.assert_allclose(npmi(np.array([[0, 1]]), documents), 0, atol=1e-12)
 
 

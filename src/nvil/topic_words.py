@@ -224,6 +224,8 @@ def npmi(topics: Int[np.ndarray, "topics words"], documents: Any) -> Float[np.nd
     values = np.where(together > 0, np.where(together < 1, values, 1.0), -1.0)
     places = places.reshape(topics.shape)
     first, second = np.triu_indices(topics.shape[1], 1)
+    if not len(first):  # a single word goes with no other
+        return np.full(len(topics), np.nan)
     return values[places[:, first], places[:, second]].mean(axis=1)
 
 

@@ -70,8 +70,12 @@ class _ToStandardError(logging.StreamHandler):
 
 
 def _run(words: list[str]) -> None:
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):  # a file's name goes out as it came in, UTF-8 or not
-        sys.stdout.reconfigure(errors="surrogateescape")
+        unicode = sys.stdout.encoding.lower().startswith("utf")
+        sys.stdout.reconfigure(errors="surrogateescape" if unicode else "backslashreplace")
     try:
         try:
             command = _command(words)

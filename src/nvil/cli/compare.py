@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nvil.cli.fitting import fit_run
 from nvil.cli.groups import CLASSES, folder_of, group, how_to_fit, parse_choices
 from nvil.cli.options import option
-from nvil.errors import UsageError
+from nvil.errors import UsageError, above_zero
 from nvil.runs.config import Config, estimators_own
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def compare(words: list[str]) -> None:
     asked, how = parsed.comparison, how_to_fit(parsed.run)
     if asked.seconds is not None and asked.minutes is not None:
         raise UsageError("Give `seconds` or `minutes`, not both.")
+    above_zero(seconds=asked.seconds, minutes=asked.minutes)
     seconds = asked.seconds if asked.seconds is not None else 60.0 * (1.0 if asked.minutes is None else asked.minutes)
     # What the run that --from names spells out for its own estimator is not for those that are compared.
     left = {name: None for name in estimators_own(config) if f"--{name.replace('_', '-')}" not in said}

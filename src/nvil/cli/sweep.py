@@ -1,6 +1,7 @@
 """`nvil sweep`: every combination of some choices, side by side, with a table over seeds at the end."""
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -157,9 +158,8 @@ def _train_all(sweep: Any, side_by_side: int | None, budget: float | None) -> No
     if failed or left:
         parts = [f"{len(failed)} failed ({', '.join(failed)}; see {sweep.folder / 'failed'})"] if failed else []
         parts += [f"{left} are unfinished"] if left else []
-        raise TrainingError(
-            f"Of {len(rows)} runs {' and '.join(parts)}; `nvil sweep {sweep.folder}` continues with what is not done."
-        )
+        go_on = shlex.join(["nvil", "sweep", str(sweep.folder)])
+        raise TrainingError(f"Of {len(rows)} runs {' and '.join(parts)}; `{go_on}` continues with what is not done.")
 
 
 def _print_table(sweep: Any) -> None:

@@ -1,5 +1,6 @@
 """`nvil train`: a model together with its inference network."""
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from nvil.cli.fitting import fit_run, of_samples
@@ -86,6 +87,5 @@ def train_run(run: "Run", dataset: "Dataset", **how: Any) -> None:
         write_samples(run, 100, picture, test=dataset.test)
         print(f"samples               {picture}")
     print(f"report                {page}")
-    print(
-        f"next                  nvil evaluate {run.folder} {'--data FILE' if dataset.test is None else '--samples 100'}"
-    )
+    cases = "--data FILE" if dataset.test is None else "--samples 100"
+    print(f"next                  nvil evaluate {shlex.quote(str(run.folder))} {cases}")

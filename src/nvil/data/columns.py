@@ -101,6 +101,23 @@ def said(place: int, why: str, names: Sequence[str] | None) -> str:
     )
 
 
+def telling(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Names of columns, unless they are only numbers, which say nothing."""
+    return None if all(map(str.isdecimal, names or ())) else tuple(names or ())
+
+
+def in_order(names: Sequence[str], known: Sequence[str], where: Any) -> list[int]:
+    """The places of columns with these `names` in the order that a model knows them in."""
+    if sorted(names) == sorted(known) and len(set(names)) == len(names):
+        return [names.index(name) for name in known]
+    missing = next((name for name in known if name not in names), None)
+    lacks = "the columns that the model knows" if missing is None else f"the column {missing!r}, which the model knows"
+    raise UsageError(
+        f"{where} does not have {lacks}: rename its columns, or leave their names out where they are in the order of "
+        "the training data."
+    )
+
+
 def called(place: int, names: Sequence[str] | None) -> str:
     """A column by its place, and by its name where it has one."""
     return f"{place}, {names[place]!r}," if names and names[place] else str(place)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nvil.data.choices import Choices
-from nvil.data.columns import context_first, kept_columns, named_by_number
+from nvil.data.columns import context_first, in_order, kept_columns, named_by_number, telling
 from nvil.data.dataset import Cases, Dataset, Kind, hold_out_labels
 from nvil.data.lines import from_lines
 from nvil.data.readers import Contents, case_names, checked_rows, read, without_columns
@@ -62,6 +62,8 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
     for name in more.keys() & {"drop_columns", "given"}:
         which = more[name]
         more[name] = tuple(map(str, (which,) if isinstance(which, str | int) else which))
+    for name in more:
+        choose("keyword argument", name, Choices.__dataclass_fields__)
     choices = dataclasses.replace(choices or Choices(), **more).checked()
     if test is not None and isinstance(source, str | os.PathLike | Stream | Iterator):
         raise UsageError("`test` is for training cases that are an array; leave it out, or load the cases first.")
@@ -96,6 +98,9 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
     if len({rows.shape[1] for rows, _ in parts.values()}) > 1:
         raise UsageError("The training and the test cases have different numbers of columns.")
     names = next(iter(parts.values()))[1]
+    if test is not None and names is not None and telling(own := parts["test"][1]) not in (None, names):
+        places = in_order(own or (), names, "The test data")
+        parts["test"] = (parts["test"][0][:, places], names)
     return _dataset(Contents({name: rows for name, (rows, _) in parts.items()}, names=names), "The data", choices)
 
 
@@ -137,10 +142,11 @@ def load_cases(
     kind: Kind,
     categories: int | None = None,
     vocabulary: tuple[str, ...] | None = None,
+    names: tuple[str, ...] | None = None,
 ) -> Cases:
     """All cases of a named set, a file or an array for a trained model, made what its own data was made.
 
-    That was by the run's resolved `choices`.
+    That was by the run's resolved `choices`. Where its columns had `names`, those of a table may come in any order.
     """
     visible //= categories or 1
     if isinstance(source, str | os.PathLike) and str(source) in NAMED:
@@ -148,13 +154,16 @@ def load_cases(
     elif isinstance(source, str | os.PathLike):
         contents, where = read(Path(source), choices, width=visible, vocabulary=vocabulary), source
     else:
-        contents, where = Contents({"all": _table(source, choices, visible)[0]}), "The data"
+        rows, own = _table(source, choices, visible)
+        contents, where = Contents({"all": rows}, names=own), "The data"
     parts = list(contents.splits.values())
     if parts[0].shape[1] != visible:
         raise UsageError(f"{where} has {parts[0].shape[1]} columns, but the model was trained on {visible}.")
     if choices.given:
         contents, _ = _context_first(contents, where, choices)
-        parts = list(contents.splits.values())
+    if names is not None and telling(contents.names) not in (None, names):
+        contents = _columns(contents, in_order(contents.names or (), names, where))
+    parts = list(contents.splits.values())
     if contents.vocabulary is not None and contents.vocabulary != vocabulary:
         raise UsageError(f"{where} counts other words than the model was trained on.")
     if kind == "counts":
@@ -276,8 +285,7 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
         check_deviations(train, where, names, places)
     if kind == "counts" and not as_rows(train).column_sums()[contents.context :].any():
         raise UsageError(f"Every training document of {where} is empty.")
-    # The numbers of columns say nothing.
-    named = None if all(map(str.isdecimal, contents.names or ())) else contents.names
+    named = telling(contents.names)
     return Dataset(
         name=Path(where).name,
         train=train,
@@ -313,12 +321,17 @@ def _context_first(contents: Contents, where: Any, choices: Choices) -> tuple[Co
     order, context = context_first(width, contents.names, choices.given, where)
     if order == list(range(width)):
         return dataclasses.replace(contents, context=context), order
+    return dataclasses.replace(_columns(contents, order), context=context), order
+
+
+def _columns(contents: Contents, order: list[int]) -> Contents:
+    """The columns in another order."""
     names = None if contents.names is None else tuple(contents.names[place] for place in order)
     splits = {
         name: sparse_rows(rows.matrix()[:, order]) if isinstance(rows, SparseRows) else rows[:, order]
         for name, rows in contents.splits.items()
     }
-    return dataclasses.replace(contents, splits=splits, names=names, context=context), order
+    return dataclasses.replace(contents, splits=splits, names=names)
 
 
 def _with_defaults(choices: Choices, parts: Any) -> Choices:

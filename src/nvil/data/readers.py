@@ -8,6 +8,7 @@ import io
 import lzma
 import os
 import re
+import shlex
 import struct
 import tarfile
 import tokenize
@@ -351,9 +352,12 @@ def _told(
         return ValueError("its values are separated by semicolons, which must be commas")
     value, row, place = found[1], int(found[2]), int(found[3]) - 1
     column = place if names is None else names[place]
+    if not value.strip("'\" "):
+        missing = f"line {row + 1 + skipped} has no value in column {column!r}"
+        return ValueError(f"{missing}, and what is missing must be filled in, or the line left out")
     return ValueError(
         f"{value} in line {row + 1 + skipped}, column {column!r}, is not a number, and if that column is not data, "
-        f"leave it out with `drop_columns` {column}"
+        f"leave it out with `drop_columns` {shlex.quote(str(column))}"
     )
 
 

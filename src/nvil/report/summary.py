@@ -447,7 +447,9 @@ class Summary:
     @cached_property
     def names(self) -> tuple[str, ...] | None:
         """Of the variables, those that others are modelled given first, where the data is a table that has them."""
-        names = None if self.dataset is None else self.dataset.names
+        names = self.run.facts.names
+        if names is None and self.dataset is not None:
+            names = self.dataset.names
         variables = self.run.facts.visible // (self.run.facts.visible_categories or 1)
         return tuple(map(printable, names)) if names is not None and len(names) == variables else None
 

@@ -24,4 +24,5 @@ def load_run_cases(run: Run, data: Any, **how: Any) -> Cases:
         kind=run.kind,
         categories=run.facts.visible_categories,
         vocabulary=run.vocabulary,
+        names=run.facts.names,
     )

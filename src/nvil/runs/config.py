@@ -258,7 +258,7 @@ class Config:
         None,
         "run",
         "Training cases held out to pick the best parameters; 0 keeps the last. By default a twentieth, from 100 to "
-        "1000; 100 in the paper. Some data sets bring their own.",
+        "1000, but at most a fifth; 100 in the paper. Some data sets bring their own.",
     )
     report_every: int = option(1000, "run", "Updates between reports, each with a validation bound.")
     patience: int | None = option(
@@ -346,7 +346,7 @@ class Config:
             if len(sizes) > MOST_LAYERS:
                 raise UsageError(f"`{name}` has {len(sizes)} layers; more than {MOST_LAYERS} are not supported.")
             for size in sizes:
-                if not isinstance(size, numbers.Integral):
+                if not hasattr(size, "__index__"):
                     raise UsageError(f"The sizes of `{name}` layers must be whole numbers, got {size!r}.")
                 if not 1 <= size <= LARGEST:
                     raise UsageError(

@@ -10,6 +10,7 @@ prior. Salakhutdinov & Hinton (2009) search documents by such codes, from a mode
 """
 
 import dataclasses
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,8 +109,9 @@ class Index:
     def load(path: Path, run: Run) -> "Index":
         """The index that `save` wrote, if it is of the parameters that the run has now."""
         if not path.exists():
-            there = "" if path == run.folder / FILE else f" --out {path}"
-            raise UsageError(f"There is no index {path}; make one with: nvil index {run.folder}{there}")
+            there = "" if path == run.folder / FILE else f" --out {shlex.quote(str(path))}"
+            folder = shlex.quote(str(run.folder))
+            raise UsageError(f"There is no index {path}; make one with: nvil index {folder}{there}")
         try:
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in ARRAYS}

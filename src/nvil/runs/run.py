@@ -34,6 +34,7 @@ from jax.sharding import Mesh
 from nvil import training
 from nvil.compiling import compiling
 from nvil.contracts import Constant, Pair, Unset
+from nvil.data.columns import telling
 from nvil.data.dataset import Cases, Dataset, Kind, column_deviations, fingerprint
 from nvil.data.readers import physical_memory
 from nvil.data.registry import NAMED
@@ -92,6 +93,8 @@ class DataFacts:
     """How many columns every variable has, where they are one-hot; None for other data."""
     numbers: bool | None = None
     """True where the values are real numbers; None for other data."""
+    names: tuple[str, ...] | None = None
+    """Of the variables of a table, in their order here; None where it has none. Words are the vocabulary."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,6 +191,7 @@ class Run:
             getattr(pair.model, "given", 0) or None,
             categories_of(pair.model),
             numbers=has_numbers(pair.model) or None,
+            names=telling(tuple(map(str, data.columns))) if hasattr(data, "iloc") and words is None else None,
         )
         if not _pictured(facts):
             raise UsageError(f"`image` {image} does not have {facts.visible} pixels.")
@@ -232,6 +236,7 @@ class Run:
             dataset.context or None,
             dataset.categories,
             numbers=config.values == "numbers" or None,
+            names=None if dataset.documents else dataset.names,
         )
         shapes = _shapes(lambda: _built(config, facts))
         _check_memory(shapes)
@@ -270,7 +275,9 @@ class Run:
         """
         folder = Path(folder)
         if not folder.is_dir():
-            raise UsageError(f"There is no run {folder}; make one with: nvil train --out {folder}")
+            if folder.exists():
+                raise UsageError(f"{folder} is a file, and a run is a folder, as `nvil train` makes it.")
+            raise UsageError(f"There is no run {folder}; make one with: nvil train --out {shlex.quote(str(folder))}")
         path = folder / "config.toml"
         if not path.exists() and is_locked(folder):
             raise UsageError(f"The run {folder} has only just begun; {_first_checkpoint(CHECKPOINT_SECONDS)}")

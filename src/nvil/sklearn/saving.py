@@ -12,6 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from nvil.data.columns import telling
 from nvil.errors import UsageError
 from nvil.rows import DenseRows
 from nvil.runs import checkpoints, metrics, storage
@@ -31,7 +32,12 @@ def save(estimator: Any, folder: Path) -> Path:
     names = getattr(estimator, "feature_names_in_", None)
     names = None if names is None else tuple(map(str, names))
     config = estimator._config(estimator._seed)
-    facts = DataFacts(estimator.n_features_in_, FROM_SKLEARN, lengths=estimator._lengths)
+    facts = DataFacts(
+        estimator.n_features_in_,
+        FROM_SKLEARN,
+        lengths=estimator._lengths,
+        names=None if estimator._lengths else telling(names),
+    )
     plan = Plan(config.updates, 0, config.report_every, seed=config.seed)
     said = {
         "format": storage.FORMAT,
