@@ -14,10 +14,11 @@ import pytest
 
 import nvil
 from nvil.cli import main
+from nvil.cli.sweep import _print_table
 from nvil.errors import UsageError
 from nvil.runs import jobs
 from nvil.runs.lock import locked
-from nvil.runs.sweep import axis_from_text, read_sweep
+from nvil.runs.sweep import MEASURES, axis_from_text, read_sweep
 from processes import plain_diagnose
 
 TINY = (
@@ -185,6 +186,16 @@ def test_a_run_that_fails_stops_no_other_and_the_rest_is_not_done_again(capsys):
         UsageError, match=r"holds a sweep with other choices \(hidden \(2,\) -> \(3,\); updates 2 -> None"
     ):
         nvil.Sweep("s", nvil.Config(data="pixels.npy", hidden=(3,)), sweep.grid).prepare()
+
+
+@pytest.mark.parametrize(
+    ("axis", "said"), [("updates", "best      updates=2 (by the validation bound)"), ("threshold", "none is named")]
+)
+def test_no_best_is_named_among_runs_on_different_data(axis, said, capsys):
+    empty = {f"{name}{se}": None for name in MEASURES for se in ("", "_se")}
+    table = [{axis: value, "runs": 1, "done": 1, **empty, "validation_bound": float(value)} for value in (1, 2)]
+    _print_table(types.SimpleNamespace(grid={axis: (1, 2)}, table=lambda: table))
+    assert said in capsys.readouterr().out
 
 
 def test_a_job_whose_parent_is_gone_saves_and_stops_and_a_taken_folder_is_waited_for(monkeypatch, capsys):

@@ -12,6 +12,7 @@ from nvil.cli.fitting import fit_run
 from nvil.cli.groups import CLASSES, TAKEN, group, parse_choices
 from nvil.cli.options import option
 from nvil.cli.results import print_result
+from nvil.data.choices import Choices
 from nvil.errors import TrainingError, UsageError, above_zero, count_of
 
 GRID = dataclasses.make_dataclass(
@@ -186,6 +187,10 @@ def _print_table(sweep: Any) -> None:
         print("  ".join(shown).rstrip())
     if any(row[f"{name}_se"] is not None for row in table for name in measured):
         print("Mean over seeds ± its standard error.")
+    of_data = [name for name in axes if name == "data" or name in Choices.__dataclass_fields__]
+    if of_data:
+        print(f"best      none is named: with another {of_data[0]} the data is another, and bounds cannot be compared")
+        return
     best = max(table, key=lambda row: -float("inf") if row["validation_bound"] is None else row["validation_bound"])
     if axes and best["validation_bound"] is not None:
         words = " ".join(f"{name}={in_words(best[name])}" for name in axes)

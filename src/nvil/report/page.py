@@ -183,7 +183,7 @@ def report_page(summary: Summary) -> str:
 def comparison_page(summary: Sequence[Summary], *, overview: Part | None = None, notes: Sequence[str] = ()) -> str:
     """The page of several runs as HTML."""
     notes = [*notes, *(f"{each.name}: {note}" for each in summary for note in _notes(each))]
-    if len({each.run.facts.fingerprint for each in summary}) > 1:
+    if len({(each.run.facts.fingerprint, each.run.facts.context) for each in summary}) > 1:
         notes.insert(0, "These runs were not trained on the same data: their bounds cannot be compared.")
     samples = [(_samples(each, pictures=30, documents=3), each.name) for each in summary]
     drawn = [titled(part, name) for part, name in samples if part]
