@@ -175,7 +175,7 @@ def test_the_context_of_a_document_is_no_part_of_its_words(tmp_path):
         pair.model.check(as_rows(scipy.sparse.csr_array([[0.0, 0.5, 1.0, 1.0, 2.0]])))
     real = np.column_stack([np.linspace(-1, 1, 30), words])
     assert nvil.document_model(real, (2,), given=1).model.layers[0].lengths == plain.lengths
-    assert nvil.document_model(0 * words, (2,), lengths=[3]).model.layers[0].lengths == (3,)
+    assert nvil.document_model(0 * words, (2,), lengths=[3, 4]).model.layers[0].lengths == (3, 4)
     (tmp_path / "texts.txt").write_text("planet orbit rocket\nplanet engine\n" * 10)
     with pytest.raises(nvil.UsageError, match=r"The columns of .*texts.txt are words, and none of them can be `given`"):
         nvil.data.load(tmp_path / "texts.txt", given="0")

@@ -189,7 +189,8 @@ def test_a_run_that_fails_stops_no_other_and_the_rest_is_not_done_again(capsys):
 
 
 @pytest.mark.parametrize(
-    ("axis", "said"), [("updates", "best      updates=2 (by the validation bound)"), ("threshold", "none is named")]
+    ("axis", "said"),
+    [("updates", "best      updates=2 (by the validation bound)"), ("threshold", "none: threshold changes the data")],
 )
 def test_no_best_is_named_among_runs_on_different_data(axis, said, capsys):
     empty = {f"{name}{se}": None for name in MEASURES for se in ("", "_se")}

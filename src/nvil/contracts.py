@@ -82,11 +82,10 @@ def check_pair(pair: Pair, x: Any) -> None:
     h = _shapes_of(inference, "sample", jax.random.key(0), x)
     for network, *arguments in ((model, x, h), (inference, h, x)):
         terms = _shapes_of(network, "log_prob", *arguments)
-        shape = getattr(terms, "shape", type(terms).__name__)
-        if len(shape) != 2 or shape[0] != cases:
+        if getattr(terms, "ndim", None) != 2 or terms.shape[0] != cases:
             raise UsageError(
                 f"{type(network).__name__}.log_prob must give an array with a row of terms per case, ({cases}, terms), "
-                f"got {shape}."
+                f"got {getattr(terms, 'shape', type(terms).__name__)}."
             )
     contexts = _shapes_of(inference, "contexts", x, h)
     layers = terms.shape[1]

@@ -139,7 +139,8 @@ def document_model(counts: Any, hidden: Sequence[int], *, model: str = "sbn", **
         raise UsageError(f"`counts` must have one document per row, got the shape {rows.shape}.")
     given = _given(choices.get("given", 0), rows.shape[1])
     rows.check(after(given, COUNTS))
-    lengths = choices.get("lengths") or document_lengths(rows, given)
+    lengths = choices.get("lengths")
+    lengths = document_lengths(rows, given) if lengths is None else lengths
     return build(rows.shape[1], hidden, **{"mean": rows.mean(), **choices, "lengths": lengths})
 
 
@@ -324,10 +325,10 @@ def _per_column(name: str, values: Mean | None, columns: int, default: float) ->
 
 
 def _check_rates(mean: np.ndarray, *, counts: bool) -> None:
-    if np.any(mean < 0) or (not counts and np.any(mean > 1 + 1e-6)):
+    wrong = mean[(mean < 0) | (mean > (np.inf if counts else 1 + 1e-6))]
+    if len(wrong):
         needed = "must not be negative for documents" if counts else "of binary data must be from 0 to 1"
-        wrong = mean[(mean < 0) | (mean > 1)][0] if not counts else mean[mean < 0][0]
-        raise UsageError(f"The mean {needed}, got {wrong:g}; take that of the data as the model sees it.")
+        raise UsageError(f"The mean {needed}, got {wrong[0]:g}; take that of the data as the model sees it.")
 
 
 def _given(given: Any, columns: int) -> int:

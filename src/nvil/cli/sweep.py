@@ -189,7 +189,7 @@ def _print_table(sweep: Any) -> None:
         print("Mean over seeds ± its standard error.")
     of_data = [name for name in axes if name == "data" or name in Choices.__dataclass_fields__]
     if of_data:
-        print(f"best      none is named: with another {of_data[0]} the data is another, and bounds cannot be compared")
+        print(f"best      none: {of_data[0]} changes the data, so the bounds cannot be compared")
         return
     best = max(table, key=lambda row: -float("inf") if row["validation_bound"] is None else row["validation_bound"])
     if axes and best["validation_bound"] is not None:

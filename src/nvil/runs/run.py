@@ -191,7 +191,7 @@ class Run:
             getattr(pair.model, "given", 0) or None,
             categories_of(pair.model),
             numbers=has_numbers(pair.model) or None,
-            names=telling(tuple(map(str, data.columns))) if hasattr(data, "iloc") and words is None else None,
+            names=None if lengths_of(pair.model) or not hasattr(data, "iloc") else telling([*map(str, data.columns)]),
         )
         if not _pictured(facts):
             raise UsageError(f"`image` {image} does not have {facts.visible} pixels.")
