@@ -211,10 +211,11 @@ def fit(
     count_of(0, seed=seed)
     train, held_out = hold_out(source, validation, seed)
     _check_patience(patience, held_out)
+    pair = centred(pair, train)
     if resume is not None:
-        _check_resumed(resume, centred(pair, train), learner, train.first())
+        _check_resumed(resume, pair, learner, train.first())
     every = chunks(
-        centred(pair, train),
+        pair,
         train,
         held_out,
         learner,

@@ -98,10 +98,10 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
     if len({rows.shape[1] for rows, _ in parts.values()}) > 1:
         raise UsageError("The training and the test cases have different numbers of columns.")
     names = next(iter(parts.values()))[1]
-    if test is not None and names is not None and telling(own := parts["test"][1]) not in (None, names):
-        places = in_order(own or (), names, "The test data")
-        parts["test"] = (parts["test"][0][:, places], names)
-    return _dataset(Contents({name: rows for name, (rows, _) in parts.items()}, names=names), "The data", choices)
+    splits = {name: rows for name, (rows, _) in parts.items()}
+    if test is not None:
+        splits |= _by_name(Contents({"test": splits["test"]}, names=parts["test"][1]), names, "The test data").splits
+    return _dataset(Contents(splits, names=names), "The data", choices)
 
 
 def _table(source: Any, choices: Choices, width: int | None = None) -> tuple[Any, tuple[str, ...] | None]:
@@ -161,8 +161,7 @@ def load_cases(
         raise UsageError(f"{where} has {parts[0].shape[1]} columns, but the model was trained on {visible}.")
     if choices.given:
         contents, _ = _context_first(contents, where, choices)
-    if names is not None and telling(contents.names) not in (None, names):
-        contents = _columns(contents, in_order(contents.names or (), names, where))
+    contents = _by_name(contents, names, where)
     parts = list(contents.splits.values())
     if contents.vocabulary is not None and contents.vocabulary != vocabulary:
         raise UsageError(f"{where} counts other words than the model was trained on.")
@@ -322,6 +321,13 @@ def _context_first(contents: Contents, where: Any, choices: Choices) -> tuple[Co
     if order == list(range(width)):
         return dataclasses.replace(contents, context=context), order
     return dataclasses.replace(_columns(contents, order), context=context), order
+
+
+def _by_name(contents: Contents, names: tuple[str, ...] | None, where: Any) -> Contents:
+    """The columns in the order of `names`, where both have names; else as they are."""
+    if names is None or telling(contents.names) in (None, names):
+        return contents
+    return _columns(contents, in_order(contents.names or (), names, where))
 
 
 def _columns(contents: Contents, order: list[int]) -> Contents:
