@@ -206,8 +206,9 @@ def test_impossible_rates_are_refused(make, rate):
             make(**settings)
     with pytest.raises(nvil.UsageError, match="learning_rate"):
         optimisers.schedule("cosine", rate, 10)
-    with pytest.raises(nvil.UsageError, match="`weight_decay` must be at least 0"):
-        make(weight_decay=rate or -0.1)
+    for name in ("weight_decay", "within_decay"):
+        with pytest.raises(nvil.UsageError, match=f"`{name}` must be at least 0"):
+            make(**{name: rate or -0.1})
 
 
 def test_equal_settings_are_the_same_optimiser():
@@ -300,6 +301,24 @@ def test_only_weights_decay_and_by_the_rate_of_their_group(make):
     for group, rate in zip(updates, (0.1, 0.05, 0.1), strict=True):
         np.testing.assert_allclose(group["weights"], -rate * 0.01 * 3, rtol=1e-6)
         np.testing.assert_array_equal(group["bias"], 0)
+
+
+@pytest.mark.parametrize(("decay", "within"), [(0.01, 0.002), (0.01, 0.0), (0.0, 0.002), (0.01, None)])
+def test_connections_within_layers_have_a_decay_of_their_own(decay, within):
+    """In P and in Q of a real pair, where every other weight, and no bias, has the common one."""
+    pair = nvil.fdarn(4, (3, 2), inference="autoregressive", mean=np.full(4, 0.5))
+    params = jax.tree.map(jnp.ones_like, nvil.Parameters(*eqx.filter(pair, eqx.is_inexact_array), None))
+    optimiser = optimisers.adam(0.1, weight_decay=decay, within_decay=within)
+    updates, _ = optimiser.update(jax.tree.map(jnp.zeros_like, params), optimiser.init(params), params)
+    within = decay if within is None else within
+    layers = [*updates.model.layers, *updates.inference.layers]
+    for layer in layers:
+        np.testing.assert_allclose(layer.logits.weights, -0.1 * decay, rtol=1e-6)
+        np.testing.assert_array_equal(layer.logits.bias, 0)
+    connected = [layer.within for layer in layers if hasattr(layer, "within")]
+    assert [array.shape[0] for array in connected] == [3, 2, 3, 2]
+    for array in connected:
+        np.testing.assert_allclose(array, -0.1 * within, rtol=1e-6)
 
 
 def test_momentum_and_clipping_do_what_they_say():

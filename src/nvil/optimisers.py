@@ -28,6 +28,7 @@ def sgd(
     inference_ratio: float = 0.2,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
+    within_decay: float | None = None,
     clip: float | None = None,
 ) -> optax.GradientTransformation:
     """The paper's plain stochastic gradient ascent, on gradients *summed* over the minibatch.
@@ -40,11 +41,11 @@ def sgd(
     - `learning_rate`: of the model and the baselines; a number, or any optax schedule.
     - `inference_ratio`: the inference network's learning rate over the model's.
     - `momentum`: of the classical kind; 0 in the paper.
-    - `weight_decay`, `clip`: as in `adam`.
+    - `weight_decay`, `within_decay`, `clip`: as in `adam`.
     """
     if not 0 <= momentum < 1:
         raise UsageError(f"`momentum` must be at least 0 and less than 1, got {momentum}.")
-    return _optimiser(("sgd", float(momentum)), learning_rate, inference_ratio, weight_decay, clip)
+    return _optimiser(("sgd", float(momentum)), learning_rate, inference_ratio, weight_decay, within_decay, clip)
 
 
 def adam(
@@ -55,6 +56,7 @@ def adam(
     b2: float = 0.999,
     eps: float = 1e-8,
     weight_decay: float = 0.0,
+    within_decay: float | None = None,
     clip: float | None = None,
 ) -> optax.GradientTransformation:
     """Adam (Kingma & Ba, 2015): not the paper's recipe, but it learns in a fraction of the updates.
@@ -68,9 +70,12 @@ def adam(
       overfit. Gradients are sums over the minibatch: on binarized MNIST 1e-2 generalises best (results/search.md).
     - `weight_decay`: of the weights, each update, times the learning rate (Loshchilov & Hutter, 2019). Only arrays of
       two or more dimensions decay: the biases, which set how often a latent is on, are left alone.
+    - `within_decay`: of the connections within autoregressive layers (arrays that their layer calls `within`), in the
+      place of `weight_decay`; by default the same. On binarized MNIST these want less of it (results/search.md).
     - `clip`: the largest norm of the gradient, summed over the minibatch, of all parameters together.
     """
-    return _optimiser(("adam", float(b1), float(b2), float(eps)), learning_rate, inference_ratio, weight_decay, clip)
+    step = ("adam", float(b1), float(b2), float(eps))
+    return _optimiser(step, learning_rate, inference_ratio, weight_decay, within_decay, clip)
 
 
 def schedule(kind: str, learning_rate: float, updates: int, *, final_rate: float = 0.0) -> float | Schedule:
@@ -99,18 +104,21 @@ def _optimiser(
     learning_rate: float | Schedule,
     inference_ratio: float,
     weight_decay: float,
+    within_decay: float | None,
     clip: float | None,
 ) -> optax.GradientTransformation:
     if not callable(learning_rate):
         _check_rate("learning_rate", learning_rate)
         learning_rate = float(learning_rate)
     _check_rate("inference_ratio", inference_ratio)
-    if not 0 <= weight_decay < math.inf:
-        raise UsageError(f"`weight_decay` must be at least 0 and finite, got {weight_decay}.")
+    within_decay = weight_decay if within_decay is None else within_decay
+    for name, value in (("weight_decay", weight_decay), ("within_decay", within_decay)):
+        if not 0 <= value < math.inf:
+            raise UsageError(f"`{name}` must be at least 0 and finite, got {value}.")
     if clip is not None:
         _check_rate("clip", clip)
         clip = float(clip)
-    return _built(step, learning_rate, float(inference_ratio), float(weight_decay), clip)
+    return _built(step, learning_rate, float(inference_ratio), float(weight_decay), float(within_decay), clip)
 
 
 def _check_rate(name: str, value: float) -> None:
@@ -124,6 +132,7 @@ def _built(
     learning_rate: float | Schedule,
     inference_ratio: float,
     weight_decay: float,
+    within_decay: float,
     clip: float | None,
 ) -> optax.GradientTransformation:
     rates = Parameters(learning_rate, _times(learning_rate, inference_ratio), learning_rate)
@@ -134,7 +143,7 @@ def _built(
     parts = (
         optax.clip_by_global_norm(clip) if clip is not None else None,
         _step(*step),
-        optax.add_decayed_weights(weight_decay, mask=_are_weights) if weight_decay else None,
+        *_decays(weight_decay, within_decay),
         optax.partition(by_group, Parameters(*Parameters._fields)),
     )
     return optax.chain(*(part for part in parts if part is not None))
@@ -170,8 +179,26 @@ def _scale_by_adam(b1: float, b2: float, eps: float) -> optax.GradientTransforma
     return optax.GradientTransformation(optax.scale_by_adam(b1, b2, eps).init, update)
 
 
+def _decays(weight_decay: float, within_decay: float) -> list[optax.GradientTransformation]:
+    """One pass over the parameters for each decay that is not zero; one for both where they are equal."""
+    if weight_decay == within_decay:
+        decays = [(weight_decay, _are_weights)]
+    else:
+        decays = [(weight_decay, _are_weights_between), (within_decay, _are_weights_within)]
+    return [optax.add_decayed_weights(decay, mask=which) for decay, which in decays if decay]
+
+
 def _are_weights(params: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
+
+
+def _are_weights_within(params: Any) -> Any:
+    """Connections within an autoregressive layer, known by their name."""
+    return jax.tree.map_with_path(lambda path, _: jax.tree_util.keystr(path[-1:], simple=True) == "within", params)
+
+
+def _are_weights_between(params: Any) -> Any:
+    return jax.tree.map(lambda weight, within: weight and not within, _are_weights(params), _are_weights_within(params))
 
 
 def _times(learning_rate: float | Schedule, ratio: float) -> float | Schedule:

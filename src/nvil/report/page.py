@@ -58,6 +58,7 @@ OTHERS = (
     "epsilon",
     "momentum",
     "weight_decay",
+    "within_decay",
     "clip",
     "average",
 )

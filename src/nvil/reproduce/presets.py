@@ -121,7 +121,7 @@ def _cell(table: str, row: dict[str, Any], column: str, recipe: str) -> Cell:
 
 def _for(values: dict[str, Any], name: str, layers: int) -> dict[str, Any]:
     """Its choices under a name, and those under the name and a number of layers."""
-    return {**values.get(name, {}), **values.get(f"{name}, {layers} layers", {})}
+    return {**values.get(name, {}), **values.get(f"{name}, {layers} layer{'s' * (layers > 1)}", {})}
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:

@@ -203,6 +203,11 @@ class Config:
     weight_decay: float = option(
         0.0, "learning", "Decay of the weights in each update, times the learning rate; biases do not decay."
     )
+    within_decay: float | None = option(
+        None,
+        "learning",
+        "That of the connections within autoregressive layers, in the place of --weight-decay; by default the same.",
+    )
     clip: float | None = option(None, "learning", "The largest norm of a gradient, summed over the minibatch.")
     average: float | None = option(
         None,
@@ -381,8 +386,9 @@ class Config:
         ):
             if value is not None and not (isinstance(value, numbers.Real) and math.isfinite(value) and value > 0):
                 raise UsageError(f"`{name}` must be a positive number, got {value!r}.")
-        for name, value in (("weight_decay", self.weight_decay), ("final_rate", self.final_rate)):
-            if not (math.isfinite(value) and value >= 0):
+        for name in ("weight_decay", "within_decay", "final_rate"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
                 raise UsageError(f"`{name}` must be at least 0, got {value}.")
         for name, value in (("decay", self.decay), ("momentum", self.momentum)):
             if not 0 <= value < 1:
@@ -465,7 +471,12 @@ class Config:
         assert self.inference_ratio is not None
         assert self.updates is not None
         rate = optimisers.schedule(self.schedule, self.learning_rate, self.updates, final_rate=self.final_rate)
-        common = {"inference_ratio": self.inference_ratio, "weight_decay": self.weight_decay, "clip": self.clip}
+        common = {
+            "inference_ratio": self.inference_ratio,
+            "weight_decay": self.weight_decay,
+            "within_decay": self.within_decay,
+            "clip": self.clip,
+        }
         optimiser = (
             optimisers.adam(rate, eps=self.epsilon, **common)
             if self.optimiser == "adam"
