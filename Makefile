@@ -12,7 +12,7 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -n 2
 
-test-slow: $(READY)  # runs killed more often, and the figures of the demo
+test-slow: $(READY)  # what `make test` leaves out: more combinations, kills, processes and real data; CI runs both
 	$(BIN)/python -m pytest -n 2 -m slow
 
 mutants: $(READY)  # faults made by hand, each of which some test must find

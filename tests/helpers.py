@@ -4,12 +4,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import nvil
 from nvil import estimators, signals
 
 VISIBLE = 3
+SLOW = pytest.mark.slow
 HIDDEN = {1: (2,), 2: (2, 1), 3: (2, 1, 1)}
+
+
+def first(count: int, values):
+    """Values of a parameter, all but the first `count` left to `make test-slow`."""
+    every = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*each, marks=() if place < count else SLOW) for place, each in enumerate(every)]
 
 
 def nvil_with(

@@ -819,6 +819,13 @@ MUTANTS = (
         named("training", "only_weights_decay_and_by_the_rate_of_their_group"),
     ),
     Mutant(
+        "connections within layers decay like all other weights",
+        "optimisers.py",
+        "decay, mask=which) for decay, which in decays if decay",
+        "weight_decay, mask=which) for decay, which in decays if decay",
+        named("training", "connections_within_layers_have_a_decay_of_their_own"),
+    ),
+    Mutant(
         "ten times the paper's rate",
         "optimisers.py",
         "learning_rate: float | Schedule = 3e-4",
@@ -1046,7 +1053,9 @@ def start_tests(folder: Path, tests: Sequence[str], *options: str, seconds: int 
     code = 3
     try:
         quiet = ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # of plugins that are imported already
-        code = pytest.main(["-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "-rfE", *quiet, *options, *tests])
+        every = ("-m", "not pages")  # slow ones too
+        plain = ("-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "-rfE")
+        code = pytest.main([*plain, *every, *quiet, *options, *tests])
     except BaseException:
         traceback.print_exc()
     finally:

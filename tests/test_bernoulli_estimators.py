@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nvil
-from helpers import assert_trees_close, random_cases, randomised, scaled, started
+from helpers import assert_trees_close, first, random_cases, randomised, scaled, started
 from nvil import estimators, exact
 from nvil.estimators.rebar import noise_given
 from nvil.rows import as_rows
@@ -34,15 +34,18 @@ def small_pair(*hidden, **choices):
 
 @pytest.mark.parametrize(
     ("make", "hidden", "cases", "samples"),
-    [
-        (estimators.disarm, (2,), 2, 1),
-        (estimators.disarm, (2,), 1, 2),
-        (estimators.disarm, (2, 2), 1, 1),
-        (estimators.disarm, (1, 1, 1), 1, 1),
-        (estimators.arm, (2,), 2, 1),
-        (estimators.arm, (1,), 1, 2),
-        (estimators.arm, (2, 1), 1, 1),
-    ],
+    first(
+        4,
+        [
+            (estimators.disarm, (2,), 2, 1),
+            (estimators.arm, (1,), 1, 2),
+            (estimators.disarm, (1, 1, 1), 1, 1),
+            (estimators.arm, (2, 1), 1, 1),
+            (estimators.disarm, (2,), 1, 2),
+            (estimators.disarm, (2, 2), 1, 1),
+            (estimators.arm, (2,), 2, 1),
+        ],
+    ),
 )
 def test_antithetic_pairs_are_unbiased(make, hidden, cases, samples):
     pair, x = small_pair(*hidden), random_cases(cases)[:, :2]

@@ -3,6 +3,8 @@
 A new model or estimator is covered by putting it in `MODELS` or `ESTIMATORS`.
 """
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 import nvil
-from helpers import assert_trees_close, nvil_with, randomised, started
+from helpers import SLOW, assert_trees_close, nvil_with, randomised, started
 from nvil import exact
 from nvil.runs.config import ESTIMATORS as NAMED_ESTIMATORS
 from nvil.runs.config import MODELS as NAMED_MODELS
@@ -27,6 +29,8 @@ MODELS = {
     "fdarn of categories": (nvil.fdarn, {"latents": "categorical", "categories": 3}),
 }
 HIDDEN = {"one layer": (2,), "two layers": (2, 1)}
+OFTEN = ("sbn", "nvil")
+"""The model that `make test` puts through every estimator, and the estimator it puts every model through."""
 
 
 @eqx.filter_jit
@@ -130,9 +134,13 @@ def test_distributions_sum_to_one_and_the_bound_is_below_the_log_likelihood(mode
     assert np.all(bound < log_likelihood)
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("inference", INFERENCE)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "inference", "estimator"),
+    [
+        pytest.param(*each, marks=() if set(OFTEN) & set(each) else SLOW)
+        for each in itertools.product(MODELS, INFERENCE, ESTIMATORS)
+    ],
+)
 def test_the_expected_gradient_is_exact(model, inference, estimator):
     one = inference == "factorial" and model in ("sbn with layers between", "fdarn of categories")
     pair = make_pair(model, inference, "one layer" if one else "two layers")

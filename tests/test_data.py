@@ -936,6 +936,7 @@ def test_the_prepared_newsgroups():
     assert [int(np.sum(as_rows(part).row_sums() == 0)) for part in (data.train, data.test)] == [24, 23]
 
 
+@pytest.mark.slow
 @needs_shared
 def test_the_raw_newsgroups():
     prepare_newsgroups(Path("counts"), SHARED / "20news-bydate.tar.gz")
@@ -951,6 +952,7 @@ def test_the_raw_newsgroups():
     assert not {"the", "and"} & set(contents.vocabulary)
 
 
+@pytest.mark.slow
 @needs_shared
 def test_the_archive_of_the_newsgroups_packed_anew_is_known_by_its_posts(monkeypatch):
     monkeypatch.setenv("NVIL_DATA", str(SHARED))

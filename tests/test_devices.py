@@ -125,6 +125,7 @@ def reports(folder: str) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_and_a_killed_one_ends_the_run_whole(tmp_path, monkeypatch):
     """The same numbers to 1e-3 after 40 updates in single precision; sums in another order differ by 1e-7 each."""
     monkeypatch.chdir(tmp_path)

@@ -31,8 +31,14 @@ BITS = np.random.default_rng(0).integers(0, 2, (40, WIDTH))
 COUNTS = np.random.default_rng(1).poisson(2, (40, WIDTH))
 
 
-@parametrize_with_checks([SigmoidBeliefNetwork(hidden=3, updates=20), DocumentModel(hidden=3, updates=20)])
+@parametrize_with_checks([SigmoidBeliefNetwork(hidden=3, updates=20)])
 def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([DocumentModel(hidden=3, updates=20)])
+def test_scikit_learns_own_checks_of_documents(estimator, check):
     check(estimator)
 
 
