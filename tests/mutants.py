@@ -983,6 +983,13 @@ MUTANTS = (
         named("streams", "every_case_is_seen_once_in_order_and_the_windows_change_nothing"),
     ),
     Mutant(
+        "test documents choose words too",
+        "data/text.py",
+        'every[_training(every.shape[0])] if first == "all" else every',
+        "every",
+        named("data", "the_words_of_text_without_a_split_are_those_of_its_training_documents"),
+    ),
+    Mutant(
         "svmlight counts from zero",
         "data/readers.py",
         "zero_based = choices.first_index == 0",

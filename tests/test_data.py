@@ -1,5 +1,6 @@
 """Files, text and arrays as cases; what is ambiguous is asked, what is damaged is refused."""
 
+import dataclasses
 import functools
 import gzip
 import hashlib
@@ -672,7 +673,7 @@ def test_the_words_of_text_are_those_that_tell_documents_apart():
     assert data.vocabulary == ("driver", "goal", "hockey", "moon", "orbit", "windows")
     assert "6 words, those in most documents" in data.note
     assert "English stop words and words in more than 50% of the documents left out" in data.note
-    assert "; 238 of 5,477 tokens kept" in data.note  # two in each of 119, of 4 in each of 119 and 5001
+    assert "; 214 of 5,429 tokens kept" in data.note  # of training: two in each of 107, of 4 in each of 107 and 5001
     assert (data.choices.stop_words, data.choices.max_df) == ("english", 0.5)
     again = load("posts.txt", data.choices)
     assert (again.vocabulary, again.fingerprint) == (data.vocabulary, data.fingerprint)
@@ -685,6 +686,45 @@ def test_the_words_of_text_are_those_that_tell_documents_apart():
         load("same.txt")
     # what is not text has none, as runs have it written
     assert load(bits()).choices.stop_words == "none"
+
+
+def test_the_words_of_text_without_a_split_are_those_of_its_training_documents():
+    """Neither which words there are, nor which are in too many documents, is known from the tenth that is the test."""
+    held_out = np.argmax(load(np.eye(40)).test, axis=1)
+    texts = {f"{i:02}.txt": f"cat{' dog' if i % 2 else ' emu'}" for i in range(40)}
+    texts |= {f"{i:02}.txt": "zebra cat dog" for i in held_out}
+    write_texts("corpus", texts)
+    with tarfile.open("corpus.tar", "w") as archive:
+        archive.add("corpus", "corpus")
+    Path("corpus.txt").write_text("".join(f"{text}\n" for text in texts.values()))
+    in_training = [text.split() for i, text in enumerate(texts.values()) if i not in held_out]
+    share = sum("dog" in text for text in in_training) / len(in_training)  # 4 more of 40 hold it with the test
+    for source in ("corpus", "corpus.tar", "corpus.txt"):
+        data = load(source)
+        assert data.vocabulary == ("cat", "dog", "emu")
+        np.testing.assert_array_equal(dense(data.test), [[1, 1, 0]] * 4)
+        assert data.train.shape == (36, 3)
+        assert load(source, max_df=share).vocabulary == ("dog", "emu")
+    Path("last.txt").write_text("".join("words\n" if i in held_out else "1 2\n" for i in range(40)))
+    with pytest.raises(UsageError, match=r"Every training document of last\.txt is empty"):
+        load("last.txt")
+
+
+def test_a_run_keeps_the_words_that_it_was_trained_on(tmp_path):
+    """Also where they would now be chosen otherwise, as those of all documents once were."""
+    Path("corpus.txt").write_text("".join(f"cat {'dog' if i % 2 else 'emu'}\n" for i in range(40)))
+    Path("words.txt").write_text("cat\ndog\nzebra\n")
+    dataset = load("corpus.txt", vocabulary="words.txt")
+    chosen = dataclasses.replace(dataset.choices, vocabulary=None, max_df=1.0)
+    then = dataclasses.replace(dataset, choices=chosen)
+    made = nvil.Run.from_config(tmp_path / "run", nvil.Config(data="corpus.txt", hidden=(2,)), then)
+    made.write_config()
+    again = nvil.Run.open(made.folder).resumed()[1]
+    assert (again.vocabulary, again.fingerprint) == (dataset.vocabulary, dataset.fingerprint)
+    assert again.choices == chosen
+    Path("corpus.txt").write_text("cat\n" * 40)
+    with pytest.raises(UsageError, match="its contents changed"):
+        nvil.Run.open(made.folder).dataset()
 
 
 @pytest.mark.parametrize("name", ["../outside.txt", "/absolute.txt", "a/../../b.txt"])

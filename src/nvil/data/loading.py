@@ -15,7 +15,7 @@ from typing import Any
 
 from nvil.data.choices import Choices
 from nvil.data.columns import context_first, in_order, kept_columns, named_by_number, telling
-from nvil.data.dataset import Cases, Dataset, Kind, hold_out_labels
+from nvil.data.dataset import Cases, Dataset, Kind, held_out_cases, hold_out_labels
 from nvil.data.lines import from_lines
 from nvil.data.readers import Contents, case_names, checked_rows, read, without_columns
 from nvil.data.registry import NAMED
@@ -277,7 +277,7 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
     elif ready["all"].shape[0] < 2:
         raise UsageError(f"{where} holds a single case; at least two are needed, to train on and to test on.")
     else:
-        count = max(1, ready["all"].shape[0] // 10)
+        count = held_out_cases(ready["all"].shape[0])
         train, test = map(plain, as_rows(ready["all"]).hold_out(count, seed=0))
         labels = labels and hold_out_labels(labels["all"], count)
     if kind == "numbers":

@@ -442,6 +442,11 @@ class Run:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise UsageError(f"The data {self.config.data!r} is neither a file nor a folder.")
         dataset = self.config.load_data()
+        chosen = self.config.max_df is not None and self.config.vocabulary is None  # as those of text are
+        if chosen and self.vocabulary not in (None, dataset.vocabulary):
+            # Another version may have chosen other words.
+            own = dataclasses.replace(self.config, vocabulary=str(self.folder / "vocabulary.txt"))
+            dataset = dataclasses.replace(own.load_data(), choices=dataset.choices)
         if dataset.fingerprint != self.facts.fingerprint:
             raise UsageError(
                 f"The data {self.config.data!r} is not what {self.folder} was trained on; its contents changed."
