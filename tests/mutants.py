@@ -983,6 +983,20 @@ MUTANTS = (
         named("streams", "every_case_is_seen_once_in_order_and_the_windows_change_nothing"),
     ),
     Mutant(
+        "true is 0 in a table",
+        "data/readers.py",
+        '"1" if found[2] else "0"',
+        '"0" if found[2] else "1"',
+        named("data", "tables_as_spreadsheets_and_frames_write_them"),
+    ),
+    Mutant(
+        "numbers above bits are a case",
+        "data/readers.py",
+        "if names is None and _names_above_bits(numbers):",
+        "if False:",
+        named("data", "numbers_that_may_name_the_columns_of_bits_are_asked_about"),
+    ),
+    Mutant(
         "test documents choose words too",
         "data/text.py",
         'every[_training(every.shape[0])] if first == "all" else every',

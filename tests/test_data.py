@@ -317,6 +317,47 @@ def test_a_header_names_the_columns_below_it():
         load("endless.csv")
 
 
+def test_tables_as_spreadsheets_and_frames_write_them():
+    """Quoted numbers, True and False in any case, and semicolons or tabs in the place of commas."""
+    frame = pandas.DataFrame(bits(columns=5), columns=["a", "b, c", "d", "e", "f; g"])
+    mixed = frame.astype({"a": bool, "f; g": bool})
+    for case in ("True False", "TRUE FALSE", "true false"):
+        for table in (frame, mixed, frame.astype(bool)):
+            for how in ({}, {"quoting": 1}, {"header": False}, {"header": False, "quoting": 1}):
+                for sign in (",", ";", "\t", ", "):
+                    text = table.to_csv(index=False, sep=sign[0], **how).replace(sign[0], sign)
+                    text = text.replace("b,  c", "b, c").replace("f;  g", "f; g")
+                    for old, new in zip(("True", "False"), case.split(), strict=True):
+                        text = text.replace(old, new)
+                    for name in ("a.csv", "a.tsv"):
+                        Path(name).write_text(text)
+                        contents = read(Path(name))
+                        np.testing.assert_array_equal(contents.splits["all"], frame.to_numpy())
+                        assert contents.names == (None if "header" in how else tuple(frame.columns))
+    Path("names.csv").write_text("False,True\n0,1\n1,0\n1,0\n")  # as dummies of a column of truths are called
+    assert load("names.csv").names == ("False", "True")
+    assert read(Path("names.csv")).splits["all"].shape == (3, 2)
+    Path("text.csv").write_text('id;"said; by";a;b\n1; "x; true";1;True\n2;"y ""z""";0;False\n')
+    np.testing.assert_array_equal(all_of("text.csv", drop_columns=("id", "said; by")), [[1, 1], [0, 0]])
+
+
+def test_numbers_that_may_name_the_columns_of_bits_are_asked_about():
+    lines = "".join(",".join(map(str, row)) + "\n" for row in bits(columns=4).tolist())
+    Path("years.csv").write_text(f"2019,2020,2021,2022\n{lines}")
+    for choices in ({}, {"binarize": "threshold"}, {"values": "counts"}):
+        with pytest.raises(UsageError, match=r"first line of years\.csv \(2019, 2020, 2021, \.\.\.\) is unlike the 0s"):
+            load("years.csv", **choices)
+    Path("named.csv").write_text(f"y2019,y2020,y2021,y2022\n{lines}")
+    assert read(Path("named.csv")).splits["all"].shape == (30, 4)
+    for first in ("3,4,4,5", "3,4,0,5", "2.5,3,4,5"):  # repeated, among the values below, no whole number
+        Path("case.csv").write_text(f"{first}\n{lines}")
+        assert read(Path("case.csv")).splits["all"].shape == (31, 4)
+    Path("case.csv").write_text(f"a,b,c,d\n2019,2020,2021,2022\n{lines}")
+    assert read(Path("case.csv")).splits["all"].shape == (31, 4)
+    Path("counts.csv").write_text(f"2,3,4,5\n{lines}0,0,2,0\n")
+    assert read(Path("counts.csv")).splits["all"].shape == (32, 4)
+
+
 def test_columns_with_names_of_their_own_are_no_picture():
     bits = np.random.default_rng(0).integers(0, 2, (40, 9))
     for names, image in (
@@ -1089,14 +1130,26 @@ def test_a_cell_that_is_not_a_number_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("named.csv").write_text("a,b,c\n1,0,1\n1,foo,0\n")
     Path("plain.csv").write_text("1,0,1\n1,0,foo\n")
-    Path("semicolons.csv").write_text("1;0;1\n0;1;1\n")
+    Path("semicolons.csv").write_text("0,5;1\n0;1,5\n")
+    Path("points.csv").write_text("a;b\n1;2\n0,5;1\n")
+    Path("words.csv").write_text("a;b\n1;true\n0;not true\n")
+    Path("minus.csv").write_text("a,b\n1,True\n0,-True\n")
+    Path("open.csv").write_text('1,0\n1,"0\n0,1\n')
+    Path("empty.csv").write_text('"a","b"\n"1","True"\n"0",""\n')
+    Path("short.csv").write_text("a,b\n1,0,foo\n")
     Path("missing.csv").write_text("a,b,c\n1,0,1\n1,,0\n")
     Path("spaces.csv").write_text("a,big b,c\n1,0,1\n1,foo,0\n")
     for source, drop, message in (
         ("named.csv", (), "'foo' in line 3, column 'b', is not a number, .* `drop_columns` b"),
         ("named.csv", ("a",), "'foo' in line 3, column 'b'"),
         ("plain.csv", (), "'foo' in line 2, column 2, is not a number, .* `drop_columns` 2"),
-        ("semicolons.csv", (), "its values are separated by semicolons"),
+        ("semicolons.csv", (), "its values are separated by semicolons, so it must have no commas"),
+        ("points.csv", (), "'0,5' in line 3, column 'a', has a decimal comma, which must be a point"),
+        ("words.csv", (), "'not true' in line 3, column 'b', is not a number"),
+        ("minus.csv", (), "'-True' in line 3, column 'b', is not a number"),
+        ("open.csv", (), "a quote in line 2, column 1, is not closed"),
+        ("empty.csv", (), "line 3 has no value in column 'b'"),
+        ("short.csv", (), "'foo' in line 2, column 2, is not a number"),
         ("missing.csv", (), "line 3 has no value in column 'b', and what is missing must be filled in"),
         ("spaces.csv", (), "'foo' in line 3, column 'big b', .* `drop_columns` 'big b'"),
     ):
