@@ -997,6 +997,13 @@ MUTANTS = (
         named("data", "numbers_that_may_name_the_columns_of_bits_are_asked_about"),
     ),
     Mutant(
+        "choices of words are taken where there is no text",
+        "data/loading.py",
+        "if not contents.text and",
+        "if False and",
+        named("data", "choices_of_words_are_refused_where_there_is_no_text_to_choose_them_from"),
+    ),
+    Mutant(
         "test documents choose words too",
         "data/text.py",
         'every[_training(every.shape[0])] if first == "all" else every',

@@ -155,6 +155,37 @@ def test_what_is_fixed_in_a_named_set_is_not_silently_ignored(choices):
         load("digits", **choices)
 
 
+def test_choices_of_words_are_refused_where_there_is_no_text_to_choose_them_from():
+    write_docword("docword.a.txt", counts())
+    write_table("a.csv", counts(), ",")
+    save_matrix("matrix", scipy.sparse.csr_array(counts()), [f"w{i}" for i in range(16)])
+    save_pictures("pictures", {f"{i}.png": picture for i, picture in enumerate(grey_pictures())})
+    Path("words.txt").write_text("cat\ndog\n")
+    Path("text.txt").write_text("cat\ndog\n" * 5)
+    made = {"words": 3, "stop_words": "english", "max_df": 0.5, "vocabulary": "words.txt"}
+    sources = {"docword.a.txt": "auto", "a.csv": "counts", "matrix": "auto", "pictures": "numbers"}
+    for name, value in made.items():
+        for source, values in sources.items():
+            with pytest.raises(UsageError, match=rf"{source} is not text, so .* leave `{name}` out"):
+                load(source, values=values, **{name: value})
+        with pytest.raises(UsageError, match=rf"The data is not text, so .* leave `{name}` out"):
+            load(counts(), values="counts", **{name: value})
+        load("text.txt", **{name: 1.0 if name == "max_df" else value})
+        if name != "vocabulary":
+            with pytest.raises(UsageError, match=rf"words of a stream are those of `vocabulary`; leave `{name}` out"):
+                load(iter(bits()), **{name: value})
+    with pytest.raises(UsageError, match="leave `words` and `max_df` out"):
+        load("a.csv", values="counts", words=3, max_df=0.5)
+    data = load("a.csv", values="counts")
+    assert load("a.csv", data.choices).choices == data.choices  # as a run has them written
+    # runs from when they were taken go on
+    then = dataclasses.replace(data, choices=dataclasses.replace(data.choices, words=3, stop_words="english"))
+    run = nvil.Run.from_config("run", nvil.Config(data="a.csv", hidden=(2,)), then)
+    run.write_config()
+    again = nvil.Run.open("run").resumed()[1]
+    assert (again.choices, again.fingerprint) == (then.choices, data.fingerprint)
+
+
 def test_a_damaged_archive_without_a_published_checksum(monkeypatch, tmp_path):
     monkeypatch.setenv("NVIL_DATA", str(tmp_path))
     Path("reuters21578.tar.gz").write_bytes(b"no archive" * 100)

@@ -62,6 +62,8 @@ class Contents:
     """How many columns, the first ones, the others are to be modelled given."""
     labels: Labels = dataclasses.field(default_factory=dict)
     """What class every case of a split belongs to, where that is known; no model sees it."""
+    text: bool = False
+    """Whether words were counted here."""
 
 
 FORMATS = (
@@ -683,7 +685,7 @@ def _counted(
         vocabulary=vocabulary,
         where=path,
     )
-    return Contents(counted.splits, counted.vocabulary, counted.note, counted.decided)
+    return Contents(counted.splits, counted.vocabulary, counted.note, counted.decided, text=True)
 
 
 READERS: dict[str, Callable[..., Contents]] = {
