@@ -1,5 +1,6 @@
 """Files, text and arrays as cases; what is ambiguous is asked, what is damaged is refused."""
 
+import dataclasses
 import functools
 import gzip
 import hashlib
@@ -152,6 +153,37 @@ def test_other_words_are_not_taken_for_the_models():
 def test_what_is_fixed_in_a_named_set_is_not_silently_ignored(choices):
     with pytest.raises(UsageError, match="of the data set 'digits' are"):
         load("digits", **choices)
+
+
+def test_choices_of_words_are_refused_where_there_is_no_text_to_choose_them_from():
+    write_docword("docword.a.txt", counts())
+    write_table("a.csv", counts(), ",")
+    save_matrix("matrix", scipy.sparse.csr_array(counts()), [f"w{i}" for i in range(16)])
+    save_pictures("pictures", {f"{i}.png": picture for i, picture in enumerate(grey_pictures())})
+    Path("words.txt").write_text("cat\ndog\n")
+    Path("text.txt").write_text("cat\ndog\n" * 5)
+    made = {"words": 3, "stop_words": "english", "max_df": 0.5, "vocabulary": "words.txt"}
+    sources = {"docword.a.txt": "auto", "a.csv": "counts", "matrix": "auto", "pictures": "numbers"}
+    for name, value in made.items():
+        for source, values in sources.items():
+            with pytest.raises(UsageError, match=rf"{source} is not text, so .* leave `{name}` out"):
+                load(source, values=values, **{name: value})
+        with pytest.raises(UsageError, match=rf"The data is not text, so .* leave `{name}` out"):
+            load(counts(), values="counts", **{name: value})
+        load("text.txt", **{name: 1.0 if name == "max_df" else value})
+        if name != "vocabulary":
+            with pytest.raises(UsageError, match=rf"words of a stream are those of `vocabulary`; leave `{name}` out"):
+                load(iter(bits()), **{name: value})
+    with pytest.raises(UsageError, match="leave `words` and `max_df` out"):
+        load("a.csv", values="counts", words=3, max_df=0.5)
+    data = load("a.csv", values="counts")
+    assert load("a.csv", data.choices).choices == data.choices  # as a run has them written
+    # runs from when they were taken go on
+    then = dataclasses.replace(data, choices=dataclasses.replace(data.choices, words=3, stop_words="english"))
+    run = nvil.Run.from_config("run", nvil.Config(data="a.csv", hidden=(2,)), then)
+    run.write_config()
+    again = nvil.Run.open("run").resumed()[1]
+    assert (again.choices, again.fingerprint) == (then.choices, data.fingerprint)
 
 
 def test_a_damaged_archive_without_a_published_checksum(monkeypatch, tmp_path):
@@ -314,6 +346,47 @@ def test_a_header_names_the_columns_below_it():
     Path("endless.csv").write_text('"' + "a" * 200_000 + "\n1\n0\n")
     with pytest.raises(UsageError, match=r"Cannot read endless\.csv: field larger than field limit"):
         load("endless.csv")
+
+
+def test_tables_as_spreadsheets_and_frames_write_them():
+    """Quoted numbers, True and False in any case, and semicolons or tabs in the place of commas."""
+    frame = pandas.DataFrame(bits(columns=5), columns=["a", "b, c", "d", "e", "f; g"])
+    mixed = frame.astype({"a": bool, "f; g": bool})
+    for case in ("True False", "TRUE FALSE", "true false"):
+        for table in (frame, mixed, frame.astype(bool)):
+            for how in ({}, {"quoting": 1}, {"header": False}, {"header": False, "quoting": 1}):
+                for sign in (",", ";", "\t", ", "):
+                    text = table.to_csv(index=False, sep=sign[0], **how).replace(sign[0], sign)
+                    text = text.replace("b,  c", "b, c").replace("f;  g", "f; g")
+                    for old, new in zip(("True", "False"), case.split(), strict=True):
+                        text = text.replace(old, new)
+                    for name in ("a.csv", "a.tsv"):
+                        Path(name).write_text(text)
+                        contents = read(Path(name))
+                        np.testing.assert_array_equal(contents.splits["all"], frame.to_numpy())
+                        assert contents.names == (None if "header" in how else tuple(frame.columns))
+    Path("names.csv").write_text("False,True\n0,1\n1,0\n1,0\n")  # as dummies of a column of truths are called
+    assert load("names.csv").names == ("False", "True")
+    assert read(Path("names.csv")).splits["all"].shape == (3, 2)
+    Path("text.csv").write_text('id;"said; by";a;b\n1; "x; true";1;True\n2;"y ""z""";0;False\n')
+    np.testing.assert_array_equal(all_of("text.csv", drop_columns=("id", "said; by")), [[1, 1], [0, 0]])
+
+
+def test_numbers_that_may_name_the_columns_of_bits_are_asked_about():
+    lines = "".join(",".join(map(str, row)) + "\n" for row in bits(columns=4).tolist())
+    Path("years.csv").write_text(f"2019,2020,2021,2022\n{lines}")
+    for choices in ({}, {"binarize": "threshold"}, {"values": "counts"}):
+        with pytest.raises(UsageError, match=r"first line of years\.csv \(2019, 2020, 2021, \.\.\.\) is unlike the 0s"):
+            load("years.csv", **choices)
+    Path("named.csv").write_text(f"y2019,y2020,y2021,y2022\n{lines}")
+    assert read(Path("named.csv")).splits["all"].shape == (30, 4)
+    for first in ("3,4,4,5", "3,4,0,5", "2.5,3,4,5"):  # repeated, among the values below, no whole number
+        Path("case.csv").write_text(f"{first}\n{lines}")
+        assert read(Path("case.csv")).splits["all"].shape == (31, 4)
+    Path("case.csv").write_text(f"a,b,c,d\n2019,2020,2021,2022\n{lines}")
+    assert read(Path("case.csv")).splits["all"].shape == (31, 4)
+    Path("counts.csv").write_text(f"2,3,4,5\n{lines}0,0,2,0\n")
+    assert read(Path("counts.csv")).splits["all"].shape == (32, 4)
 
 
 def test_columns_with_names_of_their_own_are_no_picture():
@@ -672,7 +745,7 @@ def test_the_words_of_text_are_those_that_tell_documents_apart():
     assert data.vocabulary == ("driver", "goal", "hockey", "moon", "orbit", "windows")
     assert "6 words, those in most documents" in data.note
     assert "English stop words and words in more than 50% of the documents left out" in data.note
-    assert "; 238 of 5,477 tokens kept" in data.note  # two in each of 119, of 4 in each of 119 and 5001
+    assert "; 214 of 5,429 tokens kept" in data.note  # of training: two in each of 107, of 4 in each of 107 and 5001
     assert (data.choices.stop_words, data.choices.max_df) == ("english", 0.5)
     again = load("posts.txt", data.choices)
     assert (again.vocabulary, again.fingerprint) == (data.vocabulary, data.fingerprint)
@@ -685,6 +758,45 @@ def test_the_words_of_text_are_those_that_tell_documents_apart():
         load("same.txt")
     # what is not text has none, as runs have it written
     assert load(bits()).choices.stop_words == "none"
+
+
+def test_the_words_of_text_without_a_split_are_those_of_its_training_documents():
+    """Neither which words there are, nor which are in too many documents, is known from the tenth that is the test."""
+    held_out = np.argmax(load(np.eye(40)).test, axis=1)
+    texts = {f"{i:02}.txt": f"cat{' dog' if i % 2 else ' emu'}" for i in range(40)}
+    texts |= {f"{i:02}.txt": "zebra cat dog" for i in held_out}
+    write_texts("corpus", texts)
+    with tarfile.open("corpus.tar", "w") as archive:
+        archive.add("corpus", "corpus")
+    Path("corpus.txt").write_text("".join(f"{text}\n" for text in texts.values()))
+    in_training = [text.split() for i, text in enumerate(texts.values()) if i not in held_out]
+    share = sum("dog" in text for text in in_training) / len(in_training)  # 4 more of 40 hold it with the test
+    for source in ("corpus", "corpus.tar", "corpus.txt"):
+        data = load(source)
+        assert data.vocabulary == ("cat", "dog", "emu")
+        np.testing.assert_array_equal(dense(data.test), [[1, 1, 0]] * 4)
+        assert data.train.shape == (36, 3)
+        assert load(source, max_df=share).vocabulary == ("dog", "emu")
+    Path("last.txt").write_text("".join("words\n" if i in held_out else "1 2\n" for i in range(40)))
+    with pytest.raises(UsageError, match=r"Every training document of last\.txt is empty"):
+        load("last.txt")
+
+
+def test_a_run_keeps_the_words_that_it_was_trained_on(tmp_path):
+    """Also where they would now be chosen otherwise, as those of all documents once were."""
+    Path("corpus.txt").write_text("".join(f"cat {'dog' if i % 2 else 'emu'}\n" for i in range(40)))
+    Path("words.txt").write_text("cat\ndog\nzebra\n")
+    dataset = load("corpus.txt", vocabulary="words.txt")
+    chosen = dataclasses.replace(dataset.choices, vocabulary=None, max_df=1.0)
+    then = dataclasses.replace(dataset, choices=chosen)
+    made = nvil.Run.from_config(tmp_path / "run", nvil.Config(data="corpus.txt", hidden=(2,)), then)
+    made.write_config()
+    again = nvil.Run.open(made.folder).resumed()[1]
+    assert (again.vocabulary, again.fingerprint) == (dataset.vocabulary, dataset.fingerprint)
+    assert again.choices == chosen
+    Path("corpus.txt").write_text("cat\n" * 40)
+    with pytest.raises(UsageError, match="its contents changed"):
+        nvil.Run.open(made.folder).dataset()
 
 
 @pytest.mark.parametrize("name", ["../outside.txt", "/absolute.txt", "a/../../b.txt"])
@@ -1051,14 +1163,26 @@ def test_a_cell_that_is_not_a_number_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("named.csv").write_text("a,b,c\n1,0,1\n1,foo,0\n")
     Path("plain.csv").write_text("1,0,1\n1,0,foo\n")
-    Path("semicolons.csv").write_text("1;0;1\n0;1;1\n")
+    Path("semicolons.csv").write_text("0,5;1\n0;1,5\n")
+    Path("points.csv").write_text("a;b\n1;2\n0,5;1\n")
+    Path("words.csv").write_text("a;b\n1;true\n0;not true\n")
+    Path("minus.csv").write_text("a,b\n1,True\n0,-True\n")
+    Path("open.csv").write_text('1,0\n1,"0\n0,1\n')
+    Path("empty.csv").write_text('"a","b"\n"1","True"\n"0",""\n')
+    Path("short.csv").write_text("a,b\n1,0,foo\n")
     Path("missing.csv").write_text("a,b,c\n1,0,1\n1,,0\n")
     Path("spaces.csv").write_text("a,big b,c\n1,0,1\n1,foo,0\n")
     for source, drop, message in (
         ("named.csv", (), "'foo' in line 3, column 'b', is not a number, .* `drop_columns` b"),
         ("named.csv", ("a",), "'foo' in line 3, column 'b'"),
         ("plain.csv", (), "'foo' in line 2, column 2, is not a number, .* `drop_columns` 2"),
-        ("semicolons.csv", (), "its values are separated by semicolons"),
+        ("semicolons.csv", (), "its values are separated by semicolons, so it must have no commas"),
+        ("points.csv", (), "'0,5' in line 3, column 'a', has a decimal comma, which must be a point"),
+        ("words.csv", (), "'not true' in line 3, column 'b', is not a number"),
+        ("minus.csv", (), "'-True' in line 3, column 'b', is not a number"),
+        ("open.csv", (), "a quote in line 2, column 1, is not closed"),
+        ("empty.csv", (), "line 3 has no value in column 'b'"),
+        ("short.csv", (), "'foo' in line 2, column 2, is not a number"),
         ("missing.csv", (), "line 3 has no value in column 'b', and what is missing must be filled in"),
         ("spaces.csv", (), "'foo' in line 3, column 'big b', .* `drop_columns` 'big b'"),
     ):

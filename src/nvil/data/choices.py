@@ -69,6 +69,16 @@ class Choices:
         count_of(1, columns=self.columns)
         return self
 
+    def of_text(self) -> list[str]:
+        """The names of the choices that were made and are of text alone."""
+        made = {
+            "words": self.words != Choices.words,
+            "stop_words": self.stop_words not in (None, "none"),  # runs on other data have it written as "none"
+            "max_df": self.max_df is not None,
+            "vocabulary": self.vocabulary is not None,
+        }
+        return [name for name, said in made.items() if said]
+
     def read_vocabulary(self) -> tuple[str, ...] | None:
         """The words of the file `vocabulary`."""
         if self.vocabulary is None:

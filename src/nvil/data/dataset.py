@@ -78,10 +78,20 @@ def _(data: Dataset) -> Rows:
     raise UsageError(f"The data set {data.name!r} has several parts: give one of them, its `train` or its `test`.")
 
 
+def held_out_cases(cases: int) -> int:
+    """How many cases are the test set, where data has none of its own: a tenth."""
+    return max(1, cases // 10)
+
+
+def hold_out_places(cases: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The places that `Rows.hold_out(count, seed=0)` takes training and test cases from."""
+    train, test = as_rows(np.arange(cases)[:, None]).hold_out(count, seed=0)
+    return train.dense().ravel(), test.dense().ravel()
+
+
 def hold_out_labels(labels: tuple[str, ...], count: int) -> dict[str, tuple[str, ...]]:
     """Labels in the places that `Rows.hold_out(count, seed=0)` gives their cases, as training and test cases."""
-    places = as_rows(np.arange(len(labels))[:, None]).hold_out(count, seed=0)
-    train, test = (tuple(labels[i] for i in rows.dense().ravel().tolist()) for rows in places)
+    train, test = (tuple(labels[i] for i in rows.tolist()) for rows in hold_out_places(len(labels), count))
     return {"train": train, "test": test}
 
 

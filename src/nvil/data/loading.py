@@ -15,7 +15,7 @@ from typing import Any
 
 from nvil.data.choices import Choices
 from nvil.data.columns import context_first, in_order, kept_columns, named_by_number, telling
-from nvil.data.dataset import Cases, Dataset, Kind, hold_out_labels
+from nvil.data.dataset import Cases, Dataset, Kind, held_out_cases, hold_out_labels
 from nvil.data.lines import from_lines
 from nvil.data.readers import Contents, case_names, checked_rows, read, without_columns
 from nvil.data.registry import NAMED
@@ -73,8 +73,7 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
             choices = dataclasses.replace(choices, binarize=choices.binarize or "stochastic")
         elif choices.binarize not in (None, "none"):
             raise UsageError(f"The data set {source!r} has no grey levels to binarize; leave `binarize` out.")
-        of_text = (choices.words, choices.stop_words or "none", choices.max_df, choices.vocabulary)
-        if of_text != (Choices.words, "none", None, None):
+        if choices.of_text():
             raise UsageError(f"The words of the data set {source!r} are fixed; leave `words` and the like out.")
         if choices.drop_columns:
             raise UsageError(f"The columns of the data set {source!r} are fixed; leave `drop_columns` out.")
@@ -198,6 +197,8 @@ def names_of(source: str | os.PathLike[str]) -> dict[str, list[str]]:
 
 def _streamed(source: Stream | str, choices: Choices) -> Dataset:
     """Cases that are seen once: there are no test cases among them."""
+    if made := [name for name in choices.of_text() if name != "vocabulary"]:
+        raise UsageError(f"The words of a stream are those of `vocabulary`; leave {_listed(made)} out.")
     words = choices.read_vocabulary()
     if choices.drop_columns:
         raise UsageError(
@@ -220,6 +221,10 @@ def _streamed(source: Stream | str, choices: Choices) -> Dataset:
     return Dataset("stream", stream, None, stream.kind, image=image, choices=choices, vocabulary=words, note=note)
 
 
+def _listed(names: Iterable[str]) -> str:
+    return " and ".join(f"`{name}`" for name in names)
+
+
 def _standard_input() -> Iterable[str]:
     """Lines of UTF-8, whatever the locale; other bytes are replaced, as in files."""
     if sys.stdin is None:
@@ -231,6 +236,8 @@ def _standard_input() -> Iterable[str]:
 
 def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset:
     """Decide what the values are, make them binary where asked to, and split."""
+    if not contents.text and (made := choices.of_text()):
+        raise UsageError(f"{where} is not text, so there are no words to choose; leave {_listed(made)} out.")
     choices = dataclasses.replace(choices, **contents.decided)
     kind = kind_of(contents, where, choices)
     width = next(iter(contents.splits.values())).shape[1]
@@ -277,7 +284,7 @@ def _dataset(contents: Contents, where: Path | str, choices: Choices) -> Dataset
     elif ready["all"].shape[0] < 2:
         raise UsageError(f"{where} holds a single case; at least two are needed, to train on and to test on.")
     else:
-        count = max(1, ready["all"].shape[0] // 10)
+        count = held_out_cases(ready["all"].shape[0])
         train, test = map(plain, as_rows(ready["all"]).hold_out(count, seed=0))
         labels = labels and hold_out_labels(labels["all"], count)
     if kind == "numbers":

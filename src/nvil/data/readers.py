@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import dataclasses
+import functools
 import gzip
 import io
 import lzma
@@ -61,6 +62,8 @@ class Contents:
     """How many columns, the first ones, the others are to be modelled given."""
     labels: Labels = dataclasses.field(default_factory=dict)
     """What class every case of a split belongs to, where that is known; no model sees it."""
+    text: bool = False
+    """Whether words were counted here."""
 
 
 FORMATS = (
@@ -313,59 +316,127 @@ def _plain_bits(content: bytes) -> np.ndarray | None:
 
 def _read_table(path: Path, delimiter: str | None, drop: tuple[str, ...], width: int | None) -> Contents:
     with _unpacked(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as whole:
-        blank, first = next(((i, line) for i, line in enumerate(whole) if line.strip()), (0, ""))
+        written = ((i, line) for i, line in enumerate(whole) if line.strip())
+        (blank, first), (_, second) = next(written, (0, "")), next(written, (0, ""))
     if not first:
         raise UsageError(f"{path} is empty.")
-    line = first.rstrip("\n")
-    parts = line.split() if delimiter is None else next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
-    cells = [cell.strip().strip("\"'") for cell in parts]
-    # The header of a frame without names counts its columns.
-    header = not all(map(_is_number, cells)) or (len(cells) > 4 and cells == [str(i) for i in range(len(cells))])
+    delimiter = delimiter and _delimiter(delimiter, first, second)
+    cells = _cells(first, delimiter)
+    header = _is_header(cells, _cells(second, delimiter))
     names = tuple(cell or f"Unnamed: {i}" for i, cell in enumerate(cells)) if header else None
     kept = kept_columns(len(cells), names, drop, path, width)
+
+    def table(*, words: bool) -> np.ndarray:
+        with _unpacked(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as whole:
+            lines = _in_figures(whole, delimiter) if words else whole
+            if kept is not None:  # then NumPy no longer looks how many columns there are
+                lines = _of_width(lines, len(cells), delimiter, blank + header)
+            how = {"skiprows": blank + header, "ndmin": 2, "comments": None, "usecols": kept}
+            return np.loadtxt(lines, delimiter=delimiter, quotechar='"', **how)
+
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a header and nothing else is a warning to NumPy
         try:
-            with _unpacked(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as whole:
-                # Where some are left out, NumPy no longer looks how many columns there are.
-                lines = whole if kept is None else _of_width(whole, len(cells), delimiter, blank + header)
-                table = np.loadtxt(
-                    lines, delimiter=delimiter, skiprows=blank + header, ndmin=2, comments=None, usecols=kept
-                )
+            try:
+                numbers = table(words=False)
+            except ValueError as error:
+                if re.search(r"could not convert string .*(true|false|\")", str(error), re.IGNORECASE) is None:
+                    raise
+                numbers = table(words=True)
         except UserWarning as error:
             raise ValueError("there is nothing below its header") from error
         except ValueError as error:
-            raise _told(error, first, delimiter, blank + header, names) from error
-    if names is not None and kept is None and len(names) != table.shape[1]:
-        raise ValueError(f"its header has {len(names)} names for {table.shape[1]} columns")
-    return Contents({"all": table}, names=names if names is None or kept is None else tuple(names[i] for i in kept))
+            raise _told(error, delimiter, blank + header, names) from error
+    if names is not None and kept is None and len(names) != numbers.shape[1]:
+        raise ValueError(f"its header has {len(names)} names for {numbers.shape[1]} columns")
+    if names is None and _names_above_bits(numbers):
+        raise UsageError(
+            f"The first line of {path} ({', '.join(cells[:3])}{', ...' if len(cells) > 3 else ''}) is unlike the 0s "
+            "and 1s below it: if it names the columns, put a letter before every number, and if it is a case, put a "
+            "line of names above it."
+        )
+    return Contents({"all": numbers}, names=names if names is None or kept is None else tuple(names[i] for i in kept))
 
 
-def _told(
-    error: ValueError, first: str, delimiter: str | None, skipped: int, names: Sequence[str] | None
-) -> ValueError:
+def _delimiter(usual: str, first: str, second: str) -> str:
+    """The usual one, unless the first lines of a table show another: a comma, a semicolon or a tab."""
+    first, second = (re.sub('"[^"]*"', "", line) for line in (first, second))
+    signs = [sign for sign in f"{usual},;\t" if sign in first] or [usual]
+    return next((sign for sign in signs if sign in second), signs[0])
+
+
+def _cells(line: str, delimiter: str | None) -> list[str]:
+    line = line.rstrip("\n")
+    parts = line.split() if delimiter is None else next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))
+    return [cell.strip().strip("\"'") for cell in parts]
+
+
+def _is_header(first: list[str], second: list[str]) -> bool:
+    """Whether the first line of a table has the names of its columns."""
+    if not all(_is_number(cell) or _is_truth(cell) for cell in first):
+        return True
+    if any(map(_is_truth, first)):
+        return not any(map(_is_truth, second))
+    return len(first) > 4 and first == [str(i) for i in range(len(first))]  # that of a frame without names
+
+
+def _names_above_bits(table: np.ndarray) -> bool:
+    """Whether the first row looks like a header of numbers, such as years, above nothing but 0 and 1."""
+    first, rest = table[0], table[1:]
+    numbered = len(first) > 1 and np.all((first > 1) & (first == np.round(first))) and len(set(first)) == len(first)
+    return bool(numbered and len(rest) > 1 and np.all((rest == 0) | (rest == 1)))
+
+
+def _in_figures(lines: Iterator[str], delimiter: str | None) -> Iterator[str]:
+    """Lines with 1 and 0 for the cells true and false; NumPy knows neither them nor quotes after a space."""
+    truth = re.compile(r' *("?)(?:(true)|false)\1 *', re.IGNORECASE)
+
+    @functools.lru_cache(1000)
+    def figure(cell: str) -> str:
+        found = truth.fullmatch(cell)
+        return cell.lstrip(" ") if found is None else "1" if found[2] else "0"
+
+    for line in lines:
+        yield (delimiter or " ").join(map(figure, line.rstrip("\n").split(delimiter)))
+
+
+def _told(error: ValueError, delimiter: str | None, skipped: int, names: Sequence[str] | None) -> ValueError:
     """What NumPy said of a cell that is not a number, with its line in the file and its column for `drop_columns`."""
     found = re.search(r"could not convert string (.*) to \w+ at row (\d+), column (\d+)", str(error), re.DOTALL)
     if found is None:
         return error
-    if delimiter == "," and first.count(";") > first.count(","):
-        return ValueError("its values are separated by semicolons, which must be commas")
     value, row, place = found[1], int(found[2]), int(found[3]) - 1
-    column = place if names is None else names[place]
+    column = place if names is None or place >= len(names) else names[place]
+    where = f"line {row + 1 + skipped}, column {column!r},"
+    if delimiter == "," and ";" in value:
+        return ValueError("its values are separated by semicolons, so it must have no commas")
+    if delimiter != "," and re.fullmatch(r"'-?\d*,\d+'", value):
+        return ValueError(f"{value} in {where} has a decimal comma, which must be a point")
+    if "\\n" in value:
+        return ValueError(f"a quote in {where} is not closed")
     if not value.strip("'\" "):
         missing = f"line {row + 1 + skipped} has no value in column {column!r}"
         return ValueError(f"{missing}, and what is missing must be filled in, or the line left out")
     return ValueError(
-        f"{value} in line {row + 1 + skipped}, column {column!r}, is not a number, and if that column is not data, "
+        f"{value} in {where} is not a number, and if that column is not data, "
         f"leave it out with `drop_columns` {shlex.quote(str(column))}"
     )
 
 
 def _of_width(lines: Iterator[str], width: int, delimiter: str | None, skipped: int) -> Iterator[str]:
     for number, line in enumerate(lines, 1):
-        if number > skipped and line.strip() and (found := len(line.split(delimiter))) != width:
-            raise ValueError(f"line {number} has {found} columns, not {width}")
+        if '"' in line and delimiter is not None:
+            line = re.sub(f'(^|{re.escape(delimiter)}) +"', r'\1"', line)  # as NumPy knows quotes
+            cells = next(csv.reader([line], delimiter=delimiter))
+        else:
+            cells = line.split(delimiter)
+        if number > skipped and line.strip() and len(cells) != width:
+            raise ValueError(f"line {number} has {len(cells)} columns, not {width}")
         yield line
+
+
+def _is_truth(cell: str) -> bool:
+    return cell.lower() in ("true", "false")
 
 
 def _is_number(cell: str) -> bool:
@@ -614,7 +685,7 @@ def _counted(
         vocabulary=vocabulary,
         where=path,
     )
-    return Contents(counted.splits, counted.vocabulary, counted.note, counted.decided)
+    return Contents(counted.splits, counted.vocabulary, counted.note, counted.decided, text=True)
 
 
 READERS: dict[str, Callable[..., Contents]] = {

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
+from nvil.data.dataset import held_out_cases, hold_out_places
 from nvil.errors import UsageError, choose
 
 WORD = r"(?u)\b[^\W\d_]{2,}\b"
@@ -42,8 +43,9 @@ def count(
     encoding: str = "utf-8",
     where: Path | str = "The text",
 ) -> Counted:
-    """Count words, in lower case, in the columns of `vocabulary`, or of one chosen from the first split.
+    """Count words, in lower case, in the columns of `vocabulary`, or of one chosen from the training documents.
 
+    These are the first split, or, of "all" documents, those that will not be split off as the test set.
     Chosen are the `words` words that most documents hold (one odd document, such as a binary file sent as text, then
     brings none of its own) or that occur most often (`by` "tokens"), without `stop_words` and without those in a larger
     share of the documents than `max_df`. Columns are in alphabetical order. Bytes that `encoding` does not know are
@@ -77,9 +79,12 @@ def count(
         except ValueError as error:  # "empty vocabulary"
             raise UsageError(f"{where} holds no words to count.") from error
         names = counter.get_feature_names_out()
-        max_df = (FREQUENT if every.shape[0] >= ENOUGH else 1.0) if max_df is None else max_df
-        documents, tokens = np.bincount(every.indices, minlength=every.shape[1]), every.sum(axis=0)
-        allowed = documents <= max_df * every.shape[0]
+        train = every[_training(every.shape[0])] if first == "all" else every
+        max_df = (FREQUENT if train.shape[0] >= ENOUGH else 1.0) if max_df is None else max_df
+        documents, tokens = np.bincount(train.indices, minlength=train.shape[1]), train.sum(axis=0)
+        if not documents.any():
+            raise UsageError(f"Every training document of {where} is empty.")
+        allowed = (documents > 0) & (documents <= max_df * train.shape[0])
         if stop_words == "english":
             allowed &= ~np.isin(names, list(ENGLISH_STOP_WORDS))
         if not allowed.any():
@@ -105,6 +110,13 @@ def count(
         note += f"; {len(damaged)} documents with bytes that are not {encoding.upper()}, replaced"
     counted = {name: scipy.sparse.csr_array(matrix) for name, matrix in matrices.items()}
     return Counted(counted, vocabulary, note, {"stop_words": stop_words, "max_df": max_df})
+
+
+def _training(documents: int) -> np.ndarray:
+    """The places of the training documents among all."""
+    if documents < 2:
+        return np.arange(documents)
+    return hold_out_places(documents, held_out_cases(documents))[0]
 
 
 def _described(vocabulary: tuple[str, ...], stop_words: str, max_df: float, by: str) -> str:

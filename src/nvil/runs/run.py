@@ -441,7 +441,20 @@ class Run:
         path = Path(self.config.data)
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise UsageError(f"The data {self.config.data!r} is neither a file nor a folder.")
-        dataset = self.config.load_data()
+        config = self.config
+        if config.vocabulary is None and config.max_df is None:  # of text, one of them is written
+            # Another version took choices of words for other data too, without effect.
+            config = dataclasses.replace(config, words=Config.words, stop_words="none")
+        dataset = config.load_data()
+        if (
+            config.vocabulary is None
+            and config.max_df is not None
+            and self.vocabulary not in (None, dataset.vocabulary)
+        ):
+            # Another version may have chosen other words.
+            config = dataclasses.replace(config, vocabulary=str(self.folder / "vocabulary.txt"))
+            dataset = config.load_data()
+        dataset = dataclasses.replace(dataset, choices=self.config.choices())
         if dataset.fingerprint != self.facts.fingerprint:
             raise UsageError(
                 f"The data {self.config.data!r} is not what {self.folder} was trained on; its contents changed."
