@@ -45,7 +45,8 @@ def best(result: dict[str, Any]) -> float:
 
 
 def signed(difference: float) -> str:
-    return f"{difference:+.1f}".replace("-", MINUS)
+    """With its sign, and a second digit where the first alone would be zero."""
+    return f"{difference:+.{1 if abs(difference) >= 0.05 else 2}f}".replace("-", MINUS)
 
 
 def _pairs(claim: str, table: str, columns: tuple[str, str], found: dict[Any, Any]) -> list[str]:
