@@ -925,6 +925,20 @@ MUTANTS = (
         "save(reached or error.checkpoint)",
         named("runs", "a_run_that_diverges_goes_back_to_the_last_report"),
     ),
+    Mutant(
+        "where the data has moved to is forgotten",
+        "runs/run.py",
+        "if now != before.config:",
+        "if False:",
+        named("runs", "a_run_whose_data_has_moved_goes_on_from_its_new_place"),
+    ),
+    Mutant(
+        "any data will do in the place of data that has moved",
+        "runs/run.py",
+        "if dataset.fingerprint != self.facts.fingerprint:",
+        "if data is None and dataset.fingerprint != self.facts.fingerprint:",
+        named("runs", "a_run_whose_data_has_moved_goes_on_from_its_new_place"),
+    ),
     # data
     Mutant(
         "grey levels upside down",
