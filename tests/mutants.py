@@ -939,6 +939,13 @@ MUTANTS = (
         "if data is None and dataset.fingerprint != self.facts.fingerprint:",
         named("runs", "a_run_whose_data_has_moved_goes_on_from_its_new_place"),
     ),
+    Mutant(
+        "data from Python goes by the name in the config",
+        "runs/run.py",
+        'source = dataset.source or ("-" if streamed else FROM_PYTHON)',
+        "source = config.data",
+        named("runs", "a_run_on_data_from_python_says_so_and_is_evaluated_on_no_other"),
+    ),
     # data
     Mutant(
         "grey levels upside down",

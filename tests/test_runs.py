@@ -726,6 +726,49 @@ def test_numbers_that_are_none_are_nan(copy):
 # --- from Python ---
 
 
+def test_a_run_on_data_from_python_says_so_and_is_evaluated_on_no_other(monkeypatch, capsys):
+    monkeypatch.setattr(nvil.Learner, "diagnose", plain_diagnose)
+    config = Config(hidden=(3,), updates=4, batch_size=4, validation=10)
+    list(Run.from_config("run", config, nvil.data.load(CASES)).fit())
+    assert recorded(Path("run")) == "data from Python"
+    kept = "nvil: run was trained on data from Python, which is not kept; "
+    for command in ("evaluate", "index"):
+        assert refused(capsys, command, "run") == f"{kept}give cases with --data instead."
+    again = "to go on, give it again to nvil.Run.from_config, or a file of the same cases with --data."
+    assert refused(capsys, "resume", "run") == f"{kept}{again}"
+    for command in (("train",), ("sweep", "--seeds", "0", "1"), ("compare",)):
+        assert refused(capsys, *command, "--from", "run", "--out", "other") == (
+            "nvil: The data that these choices were for came from Python, and is not kept; give --data."
+        )
+    assert "--data FILE" in Run.open("run").command(all=True)
+
+    assert list(Run.from_config("run", config, nvil.data.load(CASES)).fit()) == []  # the same lines go on
+    with pytest.raises(nvil.UsageError, match="is not what run was trained on; its contents changed"):
+        Run.from_config("run", config, nvil.data.load(1 - CASES))
+    np.save("cases.npy", CASES)
+    main(["evaluate", "run", "--data", "cases.npy"])
+    main(["resume", "run", "--data", "cases.npy", "--quiet"])
+    assert recorded(Path("run")) == str(Path("cases.npy").resolve())
+    main(["evaluate", "run"])
+
+
+def test_a_run_records_where_its_data_was_loaded_from(tmp_path):
+    np.save("cases.npy", CASES)
+    loaded = nvil.data.load("cases.npy")
+    changed = dataclasses.replace(loaded, train=loaded.train[:40])
+    stream = nvil.data.load(iter(CASES))
+    for data, dataset, place in (
+        ("digits", loaded, str(tmp_path / "cases.npy")),
+        ("cases.npy", changed, "data from Python"),
+        ("digits", nvil.data.load("digits"), "digits"),
+        ("-", stream, "-"),
+        ("digits", stream, "data from Python"),
+    ):
+        run = Run.described("run", Config(data=data, hidden=(2,), updates=3), dataset)
+        assert run.config is not None
+        assert run.config.data == place
+
+
 def test_a_run_from_python(copy, longer):
     run = nvil.Run.open("copy")
     metrics = run.metrics()

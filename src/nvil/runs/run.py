@@ -44,7 +44,7 @@ from nvil.learning import Learner, default_validation
 from nvil.models import categories_of, has_numbers, lengths_of
 from nvil.rows import Rows, Source, as_source, check_hold_out, plain
 from nvil.runs import checkpoints, metrics, storage
-from nvil.runs.config import CHECKPOINT_SECONDS, LARGEST, Config, config_from, typed_fields
+from nvil.runs.config import CHECKPOINT_SECONDS, FROM_PYTHON, LARGEST, Config, config_from, typed_fields
 from nvil.runs.lock import is_locked, locked
 
 FROM_SKLEARN = "sklearn"
@@ -208,20 +208,24 @@ class Run:
 
     @staticmethod
     def from_config(folder: Path | str, config: Config, dataset: Dataset | None = None) -> "Run":
-        """A run of the command line's recipe in a new folder, or the run that the folder holds, to go on with."""
+        """A run of the command line's recipe in a new folder, or the run that the folder holds, to go on with.
+
+        Where a `dataset` is given, the folder says where that was loaded from, or that it was made in Python: then what
+        needs the data again must be given it.
+        """
         return Run.described(folder, config, config.load_data() if dataset is None else dataset)._ready()
 
     @staticmethod
     def described(folder: Path | str, config: Config, dataset: Dataset) -> "Run":
         """A run of the command line's recipe, checked as far as it can be without writing anything."""
-        # The whole path, so that the run can be evaluated from any folder.
-        source = config.data if config.data in (*NAMED, "-") else str(Path(config.data).resolve())
+        train = as_source(dataset.train)
+        streamed = config.data == "-" and not isinstance(train, Rows)
+        source = dataset.source or ("-" if streamed else FROM_PYTHON)
         config = dataclasses.replace(config, data=source, **dataclasses.asdict(dataset.choices)).resolved()
         if config.vocabulary is not None:
             config = dataclasses.replace(config, vocabulary=str(Path(config.vocabulary).resolve()))
         _check_path(config.data)
         _check_path(config.vocabulary)
-        train = as_source(dataset.train)
         cases = train.first().shape[0]
         if config.validation is not None and dataset.validation is not None:
             log.warning("%s brings validation cases of its own: `validation` is not used.", dataset.name)
@@ -365,6 +369,7 @@ class Run:
         With `all` every choice is spelt out, without the folder; otherwise those that are not the default, with it.
         """
         options = [] if self.config is None else list(self.config.options(all=all))
+        options = [(name, ["FILE"] if values == [FROM_PYTHON] else values) for name, values in options]
         options += [] if all else [("out", [str(self.folder)])]
         return ["nvil train", *(f"--{name.replace('_', '-')} {shlex.join(values)}" for name, values in options)]
 
@@ -440,19 +445,25 @@ class Run:
             raise UsageError(f"{self.folder} was trained without validation cases; choose another `split`.")
         return plain(held_out if name == "validation" else kept.first())
 
-    def dataset(self, data: Path | str | None = None) -> Dataset:
-        """The data that the run was trained on, where it is on this machine as it was; `data` says where it is now."""
+    def place(self) -> str:
+        """The name of the run's data, or the path to it; data that is not there is refused in a sentence."""
         if self.config is None:
             raise UsageError(f"{self.folder} was trained on data from Python, which is not kept; give the cases again.")
-        if self.config.data == "-":
-            what = "data from Python" if self.facts.fingerprint == FROM_SKLEARN else "a stream"
+        where = self.config.data
+        if where in ("-", FROM_PYTHON):
+            what = "a stream" if where == "-" and self.facts.fingerprint != FROM_SKLEARN else FROM_PYTHON
             raise UsageError(f"{self.folder} was trained on {what}, which is not kept; give cases with `data` instead.")
-        where = self.config.data if data is None else str(data)
-        if data is None and where not in NAMED and not Path(where).exists():
+        if where not in NAMED and not Path(where).exists():
             raise UsageError(
                 f"There is no file {where} any more, which {self.folder} was trained on; if it has moved, say where to "
                 f"with: nvil resume {shlex.quote(str(self.folder))} --data PATH"
             )
+        return where
+
+    def dataset(self, data: Path | str | None = None) -> Dataset:
+        """The data that the run was trained on, where it is on this machine as it was; `data` says where it is now."""
+        where = self.place() if data is None or self.config is None else str(data)
+        assert self.config is not None
         if Path(where).exists() and not (Path(where).is_file() or Path(where).is_dir()):
             raise UsageError(f"The data {where!r} is neither a file nor a folder.")
         config = dataclasses.replace(self.config, data=where)
@@ -480,6 +491,11 @@ class Run:
         if self.config.data == "-":
             raise UsageError(
                 f"{self.folder} was trained on a stream; to go on, give more cases to the same nvil train as before."
+            )
+        if self.config.data == FROM_PYTHON and data is None:
+            raise UsageError(
+                f"{self.folder} was trained on data from Python, which is not kept; to go on, give it again to "
+                "nvil.Run.from_config, or a file of the same cases with `data`."
             )
         config = dataclasses.replace(
             self.config,

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nvil.errors import StoppedJobs, UsageError, choose
-from nvil.runs.config import Config, typed_fields
+from nvil.runs.config import FROM_PYTHON, Config, typed_fields
 
 if TYPE_CHECKING:
     from nvil.data.dataset import Dataset
@@ -339,7 +339,7 @@ def _with_whole_paths(config: Config) -> Config:
 def _whole_path(name: str, path: str | None) -> str | None:
     from nvil.data.registry import NAMED
 
-    if path is None or (name == "data" and path in (*NAMED, "-")):
+    if path is None or (name == "data" and path in (*NAMED, "-", FROM_PYTHON)):
         return path
     return str(Path(path).resolve())
 
