@@ -946,6 +946,13 @@ MUTANTS = (
         "source = config.data",
         named("runs", "a_run_on_data_from_python_says_so_and_is_evaluated_on_no_other"),
     ),
+    Mutant(
+        "a sweep's tables lose what is not in its new grid",
+        "runs/sweep.py",
+        "if here.get(point.name) != point.values]",
+        "if False]",
+        named("sweep", "a_grid_grows_and_loses_nothing_that_is_done"),
+    ),
     # data
     Mutant(
         "grey levels upside down",
