@@ -932,6 +932,34 @@ MUTANTS = (
         "save(reached or error.checkpoint)",
         named("runs", "a_run_that_diverges_goes_back_to_the_last_report"),
     ),
+    Mutant(
+        "where the data has moved to is forgotten",
+        "runs/run.py",
+        "if now != before.config:",
+        "if False:",
+        named("runs", "a_run_whose_data_has_moved_goes_on_from_its_new_place"),
+    ),
+    Mutant(
+        "any data will do in the place of data that has moved",
+        "runs/run.py",
+        "if dataset.fingerprint != self.facts.fingerprint:",
+        "if data is None and dataset.fingerprint != self.facts.fingerprint:",
+        named("runs", "a_run_whose_data_has_moved_goes_on_from_its_new_place"),
+    ),
+    Mutant(
+        "data from Python goes by the name in the config",
+        "runs/run.py",
+        'source = dataset.source or ("-" if streamed else FROM_PYTHON)',
+        "source = config.data",
+        named("runs", "a_run_on_data_from_python_says_so_and_is_evaluated_on_no_other"),
+    ),
+    Mutant(
+        "a sweep's tables lose what is not in its new grid",
+        "runs/sweep.py",
+        "if here.get(point.name) != point.values]",
+        "if False]",
+        named("sweep", "a_grid_grows_and_loses_nothing_that_is_done"),
+    ),
     # data
     Mutant(
         "grey levels upside down",

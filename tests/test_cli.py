@@ -862,6 +862,12 @@ def test_an_unknown_option_suggests_the_near_miss(capsys):
     [
         (("train", "--lr", "1e-3"), "Unknown option '--lr'; did you mean --learning-rate?"),
         (("train", "--epochs=3"), "Unknown option '--epochs'; did you mean --updates, counted in minibatches?"),
+        (("compare", "--epochs", "3"), "Unknown option '--epochs'; nvil compare --help lists those there are."),
+        (("compare", "--estimater", "nvil"), "Unknown option '--estimater'; did you mean --estimators?"),
+        (
+            ("compare", "--warm_up=3"),
+            "--warm-up is not for comparisons, in which each estimator has its own number of updates.",
+        ),
         (("train", "--batch", "20"), "Unknown option '--batch'; did you mean --batch-size?"),
         (("train", "--layers", "200", "200"), "Unknown option '--layers'; did you mean --hidden?"),
         (("train", "--lr_decay", "cosine"), "Unknown option '--lr-decay'; did you mean --schedule?"),

@@ -137,6 +137,23 @@ MISTAKES = {
     "nvil.fit(pair, bits, validation=0, patience=3)": "`patience` is for a better validation bound",
     "nvil.fit(pair, bits, seed=-1)": "`seed` must be at least 0, got -1.",
     "nvil.Run.create(sys.argv[1], pair, bits, updates=35.4)": "`updates` must be a whole number (an int), got 35.4.",
+    # estimators, however they are made
+    "nvil.estimators.NVIL(nvil.signals.chain(), samples=0)": "`samples` must be at least 1, got 0.",
+    "nvil.estimators.NVIL(nvil.signals.chain(), warm_up=-1)": "`warm_up` must be at least 0, got -1.",
+    "nvil.estimators.NVIL(nvil.signals.chain(nvil.signals.leave_one_out()))": "needs at least 2 samples per case",
+    "nvil.estimators.VIMCO(samples=1)": "`samples` must be at least 2, got 1.",
+    'nvil.estimators.VIMCO(mean="harmonic")': "Unknown mean 'harmonic'; choose one of: arithmetic, geometric.",
+    "nvil.estimators.OVIS(samples=1)": "`samples` must be at least 2, got 1.",
+    "nvil.estimators.OVIS(gamma=2.0)": "`gamma` must be at least 0 and at most 1, got 2.0.",
+    "nvil.estimators.ReweightedWakeSleep(sleep=-1.0)": "`sleep` must be at least 0 and at most 1, got -1.0.",
+    "nvil.estimators.ReweightedWakeSleep(samples=0)": "`samples` must be at least 1, got 0.",
+    "nvil.estimators.DoubleControlVariates(samples=1)": "`samples` must be at least 2, got 1.",
+    "nvil.estimators.Concrete(temperature=0.0)": "`temperature` must be a positive number, got 0.0.",
+    "nvil.estimators.REBAR(temperature=-1.0)": "`temperature` must be a positive number, got -1.0.",
+    **{
+        f"nvil.estimators.{name}(samples=1.5)": "`samples` must be a whole number (an int), got 1.5."
+        for name in ("ARM", "DisARM", "Concrete", "MuProp", "REBAR", "StraightThrough", "WakeSleep")
+    },
     "nvil.Learner(batch_size=20.0)": "`batch_size` must be a whole number (an int), got 20.0.",
     'nvil.Learner(batch_size="20")': "`batch_size` must be a whole number (an int), got '20'.",
     "nvil.evaluate(pair, bits, samples=2.0)": "`samples` must be a whole number (an int), got 2.0.",

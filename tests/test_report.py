@@ -366,7 +366,8 @@ def test_without_data_or_parameters_the_page_says_so(tmp_path):
 def test_a_page_is_no_reason_to_download(tmp_path, monkeypatch):
     monkeypatch.setenv("NVIL_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    run = make(tmp_path / "run", Config(data="binarized-mnist", hidden=(2,), validation=2), bits(9), [])
+    dataset = bits(9).loaded_from("binarized-mnist")
+    run = make(tmp_path / "run", Config(hidden=(2,), validation=2), dataset, [])
     assert "nvil data fetch binarized-mnist" in Summary(run).why_no_data
 
 
@@ -450,7 +451,7 @@ def test_figures_refuse_what_is_not_there(tmp_path):
         figures.curve([run], Figure().subplots())
     with pytest.raises(UsageError, match="not pictures"):
         figures.samples(run, Figure().subplots())
-    with pytest.raises(UsageError, match="its contents changed"):
+    with pytest.raises(UsageError, match="trained on data from Python, which is not kept"):
         figures.units(run, Figure().subplots())
 
 

@@ -622,6 +622,57 @@ def test_another_config_is_told_how_to_go_on(copy, capsys):
     main([*shlex.split(sentence.split("go on with: nvil ")[1]), "--quiet"])
 
 
+def recorded(run: Path, name: str = "data") -> str | None:
+    return getattr(Run.open(run).config, name)
+
+
+def test_a_run_whose_data_has_moved_goes_on_from_its_new_place(capsys):
+    arguments = [*SIZES, "--updates", "20", "--report-every", "5", "--checkpoint-updates", "10", "--quiet"]
+    np.save("cases.npy", CASES)
+    main(["train", "--data", "cases.npy", *arguments, "--out", "run"])
+    shutil.copytree("run", "again")
+    shutil.copytree("run", "whole")
+    main(["resume", "whole", "--updates", "25", "--quiet"])
+    Path("elsewhere").mkdir()
+    Path("cases.npy").rename("elsewhere/moved.npy")
+    gone = (
+        f"nvil: There is no file {Path('cases.npy').resolve()} any more, which run was trained on; if it has moved, "
+        "say where to with: nvil resume run --data PATH"
+    )
+    assert refused(capsys, "resume", "run") == gone
+    assert refused(capsys, "evaluate", "run") == gone
+    np.save("cases.npy", 1 - CASES)
+    sentence = refused(capsys, "resume", "run", "--data", "cases.npy")
+    assert sentence == "nvil: The data 'cases.npy' is not what run was trained on; its contents are others."
+    assert "its contents changed" in refused(capsys, "evaluate", "run")
+    Path("cases.npy").unlink()
+
+    made = Run.open("run").made_with
+    main(["resume", "run", "--data", "elsewhere/moved.npy", "--quiet"])  # nothing is left to train
+    assert recorded(Path("run")) == str(Path("elsewhere/moved.npy").resolve())
+    assert Run.open("run").made_with == made
+    main(["evaluate", "run"])
+    main(["resume", "run", "--updates", "25", "--quiet"])
+    assert_same_run(Path("run"), Path("whole"))
+    other = ["train", "--data", "elsewhere/moved.npy", *arguments, "--updates", "25", "--out", "again"]
+    assert "batch_size 4 -> 5" in refused(capsys, *other, "--batch-size", "5")
+    main(other)
+    assert recorded(Path("again")) == recorded(Path("run"))
+    assert_same_run(Path("again"), Path("whole"))
+
+
+def test_a_vocabulary_that_is_gone_is_read_from_the_run():
+    Path("texts.txt").write_text("one two two\ntwo three\nthree one\n" * 10)
+    Path("words.txt").write_text("one\ntwo\nthree\n")
+    text = ["--data", "texts.txt", "--vocabulary", "words.txt", "--hidden", "2", "--batch-size", "4", "--quiet"]
+    main(["train", *text, "--updates", "4", "--out", "run"])
+    Path("words.txt").unlink()
+    Path("texts.txt").rename("moved.txt")
+    main(["resume", "run", "--data", "moved.txt", "--updates", "6", "--quiet"])
+    assert Run.open("run").updates() == 6
+    assert recorded(Path("run"), "vocabulary") == str(Path("run/vocabulary.txt").resolve())
+
+
 @pytest.mark.parametrize("path", ["../../../etc/passwd", "/dev/zero", "/dev/zero.npy", ".", "\\u0000.npy"])
 def test_a_config_that_names_other_files_is_refused(path, copy, capsys):
     run, _ = copy
@@ -674,6 +725,49 @@ def test_numbers_that_are_none_are_nan(copy):
 
 
 # --- from Python ---
+
+
+def test_a_run_on_data_from_python_says_so_and_is_evaluated_on_no_other(monkeypatch, capsys):
+    monkeypatch.setattr(nvil.Learner, "diagnose", plain_diagnose)
+    config = Config(hidden=(3,), updates=4, batch_size=4, validation=10)
+    list(Run.from_config("run", config, nvil.data.load(CASES)).fit())
+    assert recorded(Path("run")) == "data from Python"
+    kept = "nvil: run was trained on data from Python, which is not kept; "
+    for command in ("evaluate", "index"):
+        assert refused(capsys, command, "run") == f"{kept}give cases with --data instead."
+    again = "to go on, give it again to nvil.Run.from_config, or a file of the same cases with --data."
+    assert refused(capsys, "resume", "run") == f"{kept}{again}"
+    for command in (("train",), ("sweep", "--seeds", "0", "1"), ("compare",)):
+        assert refused(capsys, *command, "--from", "run", "--out", "other") == (
+            "nvil: The data that these choices were for came from Python, and is not kept; give --data."
+        )
+    assert "--data FILE" in Run.open("run").command(all=True)
+
+    assert list(Run.from_config("run", config, nvil.data.load(CASES)).fit()) == []  # the same lines go on
+    with pytest.raises(nvil.UsageError, match="is not what run was trained on; its contents changed"):
+        Run.from_config("run", config, nvil.data.load(1 - CASES))
+    np.save("cases.npy", CASES)
+    main(["evaluate", "run", "--data", "cases.npy"])
+    main(["resume", "run", "--data", "cases.npy", "--quiet"])
+    assert recorded(Path("run")) == str(Path("cases.npy").resolve())
+    main(["evaluate", "run"])
+
+
+def test_a_run_records_where_its_data_was_loaded_from(tmp_path):
+    np.save("cases.npy", CASES)
+    loaded = nvil.data.load("cases.npy")
+    changed = dataclasses.replace(loaded, train=loaded.train[:40])
+    stream = nvil.data.load(iter(CASES))
+    for data, dataset, place in (
+        ("digits", loaded, str(tmp_path / "cases.npy")),
+        ("cases.npy", changed, "data from Python"),
+        ("digits", nvil.data.load("digits"), "digits"),
+        ("-", stream, "-"),
+        ("digits", stream, "data from Python"),
+    ):
+        run = Run.described("run", Config(data=data, hidden=(2,), updates=3), dataset)
+        assert run.config is not None
+        assert run.config.data == place
 
 
 def test_a_run_from_python(copy, longer):

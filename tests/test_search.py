@@ -80,7 +80,7 @@ def test_texts_are_indexed_and_found_from_the_command_line(run, capsys):
     assert capsys.readouterr().out.splitlines()[0::2] == [f"case {i}" for i in range(6)]
     assert Index.build(run).names == Index.build(run, texts).names  # the run's own data
     streamed = dataclasses.replace(run, config=dataclasses.replace(run.config, data="-"))
-    with pytest.raises(nvil.UsageError, match="was trained on a stream, which is gone; say which `data` to index"):
+    with pytest.raises(nvil.UsageError, match="was trained on a stream, which is not kept; give cases with `data`"):
         Index.build(streamed)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import io
+import json
 import os
 import shutil
 import signal
@@ -186,6 +187,50 @@ def test_a_run_that_fails_stops_no_other_and_the_rest_is_not_done_again(capsys):
         UsageError, match=r"holds a sweep with other choices \(hidden \(2,\) -> \(3,\); updates 2 -> None"
     ):
         nvil.Sweep("s", nvil.Config(data="pixels.npy", hidden=(3,)), sweep.grid).prepare()
+
+
+def test_a_grid_grows_and_loses_nothing_that_is_done(capsys):
+    """What takes long is left out: a run is done where its result is."""
+
+    def sweep(*, write=True, **grid):
+        made = nvil.Sweep("s", nvil.Config("pixels.npy", hidden=(2,), updates=2, validation=10), grid)
+        made.prepare()
+        for point in made.points():
+            if write and made.result(point) is None:
+                InThisProcess.started.append(point.name)
+                Path("s/results").mkdir(exist_ok=True)
+                found = {"asked": 2, "updates": 2, "seconds": 1.0, **dict.fromkeys(MEASURES, -float(point.config.seed))}
+                Path("s/results", f"{point.name}.json").write_text(json.dumps(found))
+        made.write_tables()
+        return [(row["run"], row["state"]) for row in rows("s/runs.csv")]
+
+    names = [f"learning_rate={rate},seed={seed}" for rate in (0.01, 0.02) for seed in (0, 1)]
+    assert sweep(learning_rate=[0.01], seed=[0, 1]) == [(name, "done") for name in names[:2]]
+    before = Path("s/sweep.toml").read_text(), Path("s/table.csv").read_text()
+    for grid in (
+        {"learning_rate": [0.02], "seed": [0, 1]},
+        {"learning_rate": [0.01], "seed": [1, 2]},
+        {"seed": [0, 1], "learning_rate": [0.01]},
+        {"hidden": [(2,)], "learning_rate": [0.01], "seed": [0, 1]},
+    ):
+        with pytest.raises(
+            UsageError, match=r"not in this grid, such as .* \(learning_rate=0.01; seed=0,1\), or choose"
+        ):
+            sweep(**grid)
+    with pytest.raises(SystemExit):
+        main(["sweep", "s", "--grid", "learning_rate=0.02,0.03"])
+    assert capsys.readouterr().err == (
+        f"nvil: s holds finished runs that are not in this grid, such as {names[0]}, and its tables would lose them; "
+        "add values to the grid that is there (learning_rate=0.01; seed=0,1), or choose another --out.\n"
+    )
+    assert (Path("s/sweep.toml").read_text(), Path("s/table.csv").read_text()) == before
+
+    InThisProcess.started.clear()
+    assert sweep(learning_rate=[0.01, 0.02], seed=[0, 1]) == [(name, "done") for name in names]
+    assert InThisProcess.started == names[2:]
+    undone = sweep(learning_rate=[0.01, 0.02, 0.03], seed=[0, 1], write=False)
+    assert [state for _, state in undone] == ["done"] * 4 + ["not done"] * 2
+    assert len(sweep(learning_rate=[0.01, 0.02], seed=[0, 1])) == 4  # what was not done may go
 
 
 @pytest.mark.parametrize(

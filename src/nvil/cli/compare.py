@@ -55,7 +55,7 @@ def compare(words: list[str]) -> None:
       nvil compare --data binarized-mnist --hidden 200 --batch-size 100 --minutes 30 --out runs/estimators
       nvil compare --from runs/mine --estimators nvil rloo disarm vimco --minutes 5
     """
-    said = {word.partition("=")[0] for word in words}
+    said = {word.partition("=")[0].replace("_", "-") for word in words}
     if "--updates" in said:
         raise UsageError("Time decides how many updates there are: give `seconds` or `minutes` in place of `updates`.")
     if "--estimator" in said:

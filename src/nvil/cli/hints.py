@@ -61,6 +61,8 @@ class Argument(NamedTuple):
     kind: Any
     required: bool = False
     by_place: bool = False
+    shown: bool = True
+    """In the help; those that are not are refused by the command."""
 
 
 def check_words(command: str, words: Sequence[str], arguments: Mapping[str, Argument]) -> None:
@@ -134,10 +136,11 @@ def _check(name: str, values: list[str], kind: Any) -> list[str]:
 
 
 def _instead(command: str, name: str, options: Mapping[str, Argument]) -> str:
+    shown = [option for option, each in options.items() if each.shown]
     ours = OTHER_TOOLS.get(name)
-    if ours in options:
+    if ours in shown:
         return f"did you mean `{ours}`{', counted in minibatches' if 'epoch' in name else ''}?"
-    near = difflib.get_close_matches(name, options, n=1)
+    near = difflib.get_close_matches(name, shown, n=1)
     return f"did you mean `{near[0]}`?" if near else f"nvil {command} --help lists those there are."
 
 

@@ -42,7 +42,7 @@ def argument(name: str, kind: Any, *, required: bool = False) -> tuple[str, Argu
     marks = typing.get_args(kind)[1:] if typing.get_origin(kind) is Annotated else ()
     plain = typing.get_args(kind)[0] if marks else kind
     named = next((mark.name for mark in marks if getattr(mark, "name", None)), name)
-    return named, Argument(plain, required, tyro.conf.Positional in marks)
+    return named, Argument(plain, required, tyro.conf.Positional in marks, tyro.conf.Suppress not in marks)
 
 
 def option(

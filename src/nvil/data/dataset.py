@@ -33,6 +33,7 @@ class Dataset:
     - `names`: of the variables, where a table has them; for people, no model sees them.
     - `note`: in a few words, what the values were taken for and how the cases were made.
     - `labels`: the class of every case by split, "train" and "test", where that is known; for people, no model sees it.
+    - `source`: the named set or the file that it was loaded from; None for what was made in Python, or changed there.
     """
 
     name: str
@@ -48,6 +49,12 @@ class Dataset:
     names: tuple[str, ...] | None = None
     note: str = ""
     labels: dict[str, tuple[str, ...]] | None = None
+    source: str | None = dataclasses.field(default=None, init=False, compare=False)  # so that `replace` leaves it out
+
+    def loaded_from(self, source: str) -> "Dataset":
+        """Itself, knowing where it came from."""
+        object.__setattr__(self, "source", source)
+        return self
 
     @property
     def documents(self) -> bool:

@@ -82,8 +82,10 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
         kind = "counts" if named.prepare else "binary"
         if choices.values not in ("auto", kind):
             raise UsageError(f"The values of the data set {source!r} are {kind}; leave `values` out.")
-        return _dataset(named.load(), source, choices)
-    if source == "-" if isinstance(source, str) else isinstance(source, Stream):
+        return _dataset(named.load(), source, choices).loaded_from(source)
+    if isinstance(source, str) and source == "-":
+        return _streamed(source, choices).loaded_from(source)
+    if isinstance(source, Stream):
         return _streamed(source, choices)
     if isinstance(source, Iterator):
         return _streamed(Stream(source, "counts" if choices.values == "counts" else "binary"), choices)
@@ -91,7 +93,8 @@ def load(source: Any, choices: Choices | None = None, *, test: Any = None, **mor
         path = Path(source)
         if not path.suffix and not path.exists():
             choose("data set", str(source), NAMED)
-        return _dataset(read(path, choices, vocabulary=choices.read_vocabulary()), path, choices)
+        contents = read(path, choices, vocabulary=choices.read_vocabulary())
+        return _dataset(contents, path, choices).loaded_from(str(path.resolve()))
     given = {"all": source} if test is None else {"train": source, "test": test}
     parts = {name: _table(part, choices) for name, part in given.items()}
     if len({rows.shape[1] for rows, _ in parts.values()}) > 1:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Info, Pair, Parameters
+from nvil.errors import count_of
 from nvil.estimators.bernoulli import (
     Outcomes,
     branch,
@@ -22,7 +23,7 @@ from nvil.estimators.bernoulli import (
     logits_of,
     quadrature,
 )
-from nvil.estimators.samples import check_samples, for_every_sample, log_probs
+from nvil.estimators.samples import for_every_sample, log_probs
 from nvil.layers import bernoulli_log_prob, binary_vectors
 
 
@@ -40,6 +41,9 @@ class ARM(Estimator):
 
     sparse: ClassVar[bool] = True
     samples: int = 1
+
+    def __check_init__(self) -> None:
+        count_of(1, samples=self.samples)
 
     def check(self, pair: Pair) -> None:
         check_bernoulli(type(self).__name__, pair)
@@ -118,7 +122,7 @@ def arm(*, samples: int = 1) -> ARM:
 
         >>> estimator = arm(samples=2)
     """
-    return ARM(check_samples(samples))
+    return ARM(samples)
 
 
 def disarm(*, samples: int = 1) -> DisARM:
@@ -128,7 +132,7 @@ def disarm(*, samples: int = 1) -> DisARM:
 
         >>> estimator = disarm(samples=2)
     """
-    return DisARM(check_samples(samples))
+    return DisARM(samples)
 
 
 def _sample_above(inference: Any, i: int, key: Key[Array, ""], x: Any, value: Array) -> tuple[Array, ...]:

@@ -32,11 +32,10 @@ def check_bernoulli(name: str, pair: Pair) -> None:
         )
 
 
-def check_temperature(temperature: float) -> float:
+def check_temperature(temperature: float) -> None:
     """Refuse a temperature that no relaxation has."""
     if not (math.isfinite(temperature) and temperature > 0):
         raise UsageError(f"`temperature` must be a positive number, got {temperature}.")
-    return float(temperature)
 
 
 def logits_of(inference: Any, x: Any, h: Latents) -> tuple[Float[Array, "cases _"], ...]:

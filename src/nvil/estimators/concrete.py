@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Info, Pair, Parameters, log_weight
+from nvil.errors import count_of
 from nvil.estimators.bernoulli import (
     Outcomes,
     branch,
@@ -21,7 +22,7 @@ from nvil.estimators.bernoulli import (
     logit,
     quadrature,
 )
-from nvil.estimators.samples import check_samples, for_every_sample
+from nvil.estimators.samples import for_every_sample
 
 
 class Concrete(Estimator):
@@ -37,6 +38,10 @@ class Concrete(Estimator):
     sparse: ClassVar[bool] = True
     samples: int = 1
     temperature: float = 0.5
+
+    def __check_init__(self) -> None:
+        count_of(1, samples=self.samples)
+        check_temperature(self.temperature)
 
     def check(self, pair: Pair) -> None:
         check_bernoulli("The concrete relaxation", pair)
@@ -91,4 +96,4 @@ def concrete(*, samples: int = 1, temperature: float = 0.5) -> Concrete:
 
         >>> estimator = concrete(temperature=0.5)
     """
-    return Concrete(check_samples(samples), check_temperature(temperature))
+    return Concrete(samples, float(temperature))

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Info, Latents, Pair, Parameters, SignalInfo
+from nvil.errors import count_of
 from nvil.estimators.bernoulli import check_bernoulli, logits_of
-from nvil.estimators.samples import check_samples, enumerate_latents, for_every_sample, log_probs, sample_latents
+from nvil.estimators.samples import enumerate_latents, for_every_sample, log_probs, sample_latents
 from nvil.signals import local_signals
 
 
@@ -30,6 +31,9 @@ class DoubleControlVariates(Estimator):
 
     sparse: ClassVar[bool] = True
     samples: int = 4
+
+    def __check_init__(self) -> None:
+        count_of(2, samples=self.samples)
 
     def check(self, pair: Pair) -> None:
         check_bernoulli("Double control variates", pair)
@@ -95,4 +99,4 @@ def double_control_variates(*, samples: int = 4) -> DoubleControlVariates:
 
         >>> estimator = double_control_variates(samples=4)
     """
-    return DoubleControlVariates(check_samples(samples, least=2))
+    return DoubleControlVariates(samples)

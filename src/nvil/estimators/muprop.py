@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Info, Latents, Pair, Parameters, SignalInfo
+from nvil.errors import count_of
 from nvil.estimators.bernoulli import chain, check_bernoulli, logits_of
-from nvil.estimators.samples import check_samples, enumerate_latents, for_every_sample, log_probs, sample_latents
+from nvil.estimators.samples import enumerate_latents, for_every_sample, log_probs, sample_latents
 from nvil.signals import local_signals
 
 
@@ -28,6 +29,9 @@ class MuProp(Estimator):
 
     sparse: ClassVar[bool] = True
     samples: int = 1
+
+    def __check_init__(self) -> None:
+        count_of(1, samples=self.samples)
 
     def check(self, pair: Pair) -> None:
         check_bernoulli("MuProp", pair)
@@ -79,4 +83,4 @@ def muprop(*, samples: int = 1) -> MuProp:
 
         >>> estimator = muprop(samples=2)
     """
-    return MuProp(check_samples(samples))
+    return MuProp(samples)

@@ -11,7 +11,6 @@ from nvil import signals
 from nvil.contracts import Estimator, Info, Latents, Pair, Parameters, SignalInfo
 from nvil.errors import UsageError, count_of
 from nvil.estimators.samples import (
-    check_samples,
     enumerate_latents,
     fixed,
     log_probs,
@@ -60,6 +59,14 @@ class NVIL(Estimator):
     samples: int = 1
     local: bool = True
     warm_up: int = 0
+
+    def __check_init__(self) -> None:
+        count_of(1, samples=self.samples)
+        count_of(0, warm_up=self.warm_up)
+        if self.samples < 2 and any(
+            isinstance(each, signals.LeaveOneOut) for each in self.transformation.transformations
+        ):
+            raise UsageError("A leave-one-out baseline needs at least 2 samples per case; give samples=2 or more.")
 
     def init(self, key: Key[Array, ""], pair: Pair, x: Any) -> tuple[Any, Any]:
         """Baselines, and statistics c and v that start at those of one extra draw for `x`.
@@ -181,12 +188,12 @@ def nvil(*transformations: Transformation, samples: int = 1, local: bool = True,
         >>> two_samples = nvil(signals.leave_one_out(), samples=2)
     """
     paper = (signals.input_dependent_baseline(), signals.running_mean(), signals.variance_normalisation())
-    return _estimator(transformations or paper, samples, local, warm_up)
+    return NVIL(signals.chain(*(transformations or paper)), samples, local, warm_up)
 
 
 def reinforce(*, samples: int = 1, local: bool = False, warm_up: int = 0) -> NVIL:
     """The naive estimator of Eq. 6: NVIL without any transformation of the signal. `warm_up` is as in `nvil`."""
-    return _estimator((), samples, local, warm_up)
+    return NVIL(signals.chain(), samples, local, warm_up)
 
 
 def rloo(*, samples: int = 4, local: bool = True, warm_up: int = 0) -> NVIL:
@@ -195,12 +202,5 @@ def rloo(*, samples: int = 4, local: bool = True, warm_up: int = 0) -> NVIL:
     A name for `nvil(signals.leave_one_out(), samples=samples)`: nothing is trained but P and Q, and it is unbiased.
     `warm_up` is as in `nvil`.
     """
-    return _estimator((signals.leave_one_out(),), check_samples(samples, least=2), local, warm_up)
-
-
-def _estimator(transformations: tuple[Transformation, ...], samples: int, local: bool, warm_up: int) -> NVIL:
-    check_samples(samples)
-    count_of(0, warm_up=warm_up)
-    if samples < 2 and any(isinstance(each, signals.LeaveOneOut) for each in transformations):
-        raise UsageError("A leave-one-out baseline needs at least 2 samples per case; give samples=2 or more.")
-    return NVIL(signals.chain(*transformations), samples, local, warm_up)
+    count_of(2, samples=samples)
+    return NVIL(signals.chain(signals.leave_one_out()), samples, local, warm_up)

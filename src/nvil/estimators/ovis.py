@@ -7,7 +7,7 @@ import jax
 from jaxtyping import Array, Float
 
 from nvil.errors import UsageError
-from nvil.estimators.samples import check_samples, many_sample_bound
+from nvil.estimators.samples import many_sample_bound
 from nvil.estimators.vimco import VIMCO
 
 
@@ -28,6 +28,10 @@ class OVIS(VIMCO):
     mean: str = "arithmetic"
     gamma: float = 0.0
 
+    def __check_init__(self) -> None:
+        if not 0 <= self.gamma <= 1:
+            raise UsageError(f"`gamma` must be at least 0 and at most 1, got {self.gamma}.")
+
     def signal(self, log_weights: Float[Array, "samples cases"]) -> Float[Array, "samples cases"]:
         """L - c_k."""
         shares = jax.nn.softmax(log_weights, axis=0)
@@ -44,6 +48,4 @@ def ovis(*, samples: int = 5, gamma: float = 0.0) -> OVIS:
 
         >>> estimator = ovis(samples=5)
     """
-    if not 0 <= gamma <= 1:
-        raise UsageError(f"`gamma` must be at least 0 and at most 1, got {gamma}.")
-    return OVIS(check_samples(samples, least=2), gamma=float(gamma))
+    return OVIS(samples, gamma=float(gamma))

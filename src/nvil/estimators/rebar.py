@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Info, Latents, Pair, Parameters, SignalInfo
+from nvil.errors import count_of
 from nvil.estimators.bernoulli import (
     Outcomes,
     branch,
@@ -23,7 +24,7 @@ from nvil.estimators.bernoulli import (
     logits_of,
     quadrature,
 )
-from nvil.estimators.samples import check_samples, for_every_sample
+from nvil.estimators.samples import for_every_sample
 from nvil.layers import bernoulli_log_prob
 from nvil.signals import local_signals
 
@@ -45,6 +46,10 @@ class REBAR(Estimator):
     sparse: ClassVar[bool] = True
     samples: int = 1
     temperature: float = 0.5
+
+    def __check_init__(self) -> None:
+        count_of(1, samples=self.samples)
+        check_temperature(self.temperature)
 
     def check(self, pair: Pair) -> None:
         check_bernoulli("REBAR", pair)
@@ -181,4 +186,4 @@ def rebar(*, samples: int = 1, temperature: float = 0.5) -> REBAR:
 
         >>> estimator = rebar(samples=2)
     """
-    return REBAR(check_samples(samples), check_temperature(temperature))
+    return REBAR(samples, float(temperature))

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Info, Pair, Parameters, needs
-from nvil.errors import UsageError
+from nvil.errors import UsageError, count_of
 from nvil.estimators.samples import (
-    check_samples,
     enumerate_dreams,
     enumerate_latents,
     every_two,
@@ -39,6 +38,11 @@ class ReweightedWakeSleep(Estimator):
     sparse: ClassVar[bool] = True
     samples: int = 5
     sleep: float = 0.5
+
+    def __check_init__(self) -> None:
+        count_of(1, samples=self.samples)
+        if not 0 <= self.sleep <= 1:
+            raise UsageError(f"`sleep` must be at least 0 and at most 1, got {self.sleep}.")
 
     def check(self, pair: Pair) -> None:
         if self.sleep:
@@ -89,6 +93,4 @@ def reweighted_wake_sleep(*, samples: int = 5, sleep: float = 0.5) -> Reweighted
 
         >>> estimator = reweighted_wake_sleep(samples=5, sleep=0.0)
     """
-    if not 0 <= sleep <= 1:
-        raise UsageError(f"`sleep` must be at least 0 and at most 1, got {sleep}.")
-    return ReweightedWakeSleep(check_samples(samples), float(sleep))
+    return ReweightedWakeSleep(samples, float(sleep))

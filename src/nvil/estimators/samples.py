@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, Key
 
 from nvil import exact
 from nvil.contracts import Latents, Pair, given_of
-from nvil.errors import count_of
 from nvil.sparse import repeated
 
 
@@ -67,12 +66,6 @@ def log_weights(pair: Pair, x: Any, h: Latents) -> Float[Array, "samples cases"]
 def many_sample_bound(log_weights: Float[Array, "samples cases"]) -> Float[Array, " cases"]:
     """log 1/K sum_k P(x, h_k) / Q(h_k | x): at most log P(x) in expectation, and nearer to it with every sample."""
     return jax.nn.logsumexp(log_weights, axis=0) - math.log(log_weights.shape[0])
-
-
-def check_samples(samples: int, least: int = 1) -> int:
-    """Refuse fewer samples than an estimator needs."""
-    count_of(least, samples=samples)
-    return samples
 
 
 def enumerate_latents(pair: Pair, x: Any, samples: int) -> tuple[Latents, Float[Array, " outcomes"]]:

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Info, Latents, Pair, Parameters, log_weight
+from nvil.errors import count_of
 from nvil.estimators.bernoulli import chain, check_bernoulli
-from nvil.estimators.samples import check_samples, enumerate_latents, for_every_sample, sample_latents
+from nvil.estimators.samples import enumerate_latents, for_every_sample, sample_latents
 
 
 class StraightThrough(Estimator):
@@ -23,6 +24,9 @@ class StraightThrough(Estimator):
 
     sparse: ClassVar[bool] = True
     samples: int = 1
+
+    def __check_init__(self) -> None:
+        count_of(1, samples=self.samples)
 
     def check(self, pair: Pair) -> None:
         check_bernoulli("Straight-through", pair)
@@ -57,4 +61,4 @@ def straight_through(*, samples: int = 1) -> StraightThrough:
 
         >>> estimator = straight_through()
     """
-    return StraightThrough(check_samples(samples))
+    return StraightThrough(samples)

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Info, Latents, Pair, Parameters, SignalInfo
-from nvil.errors import choose
+from nvil.errors import choose, count_of
 from nvil.estimators.samples import (
-    check_samples,
     enumerate_latents,
     log_probs,
     log_weights,
@@ -39,6 +38,10 @@ class VIMCO(Estimator):
     sparse: ClassVar[bool] = True
     samples: int = 5
     mean: str = "geometric"
+
+    def __check_init__(self) -> None:
+        choose("mean", self.mean, MEANS)
+        count_of(2, samples=self.samples)
 
     def sample(self, key: Key[Array, ""], pair: Pair, x: Any) -> Latents:
         """h ~ Q(h | x), shape `(samples, cases, ...)`."""
@@ -108,5 +111,4 @@ def vimco(*, samples: int = 5, mean: str = "geometric") -> VIMCO:
 
         >>> estimator = vimco(samples=5)
     """
-    choose("mean", mean, MEANS)
-    return VIMCO(check_samples(samples, least=2), mean)
+    return VIMCO(samples, mean)

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from nvil.contracts import Estimator, Info, Pair, Parameters, needs
+from nvil.errors import count_of
 from nvil.estimators.samples import (
-    check_samples,
     enumerate_dreams,
     enumerate_latents,
     every_two,
@@ -31,6 +31,9 @@ class WakeSleep(Estimator):
 
     sparse: ClassVar[bool] = True
     samples: int = 1
+
+    def __check_init__(self) -> None:
+        count_of(1, samples=self.samples)
 
     def check(self, pair: Pair) -> None:
         needs(pair.model, "sample")
@@ -61,4 +64,4 @@ def wake_sleep(*, samples: int = 1) -> WakeSleep:
 
     The paper trains it with a smaller learning rate than NVIL's, 1e-4.
     """
-    return WakeSleep(check_samples(samples))
+    return WakeSleep(samples)

@@ -65,6 +65,8 @@ UPDATES = 30_000
 LARGEST = 2**31 - 1
 """Of whole numbers here: what a 32-bit counter holds."""
 MOST_LAYERS = 100
+FROM_PYTHON = "data from Python"
+"""In the place of a name or path, in the config of a run whose data was made in Python."""
 CHECKPOINT_SECONDS = 60.0
 """How old the last checkpoint of a run may get: what a crash can cost."""
 
@@ -427,6 +429,8 @@ class Config:
     def load_data(self) -> "Dataset":
         from nvil.data.loading import load
 
+        if self.data == FROM_PYTHON:
+            raise UsageError("The data that these choices were for came from Python, and is not kept; give `data`.")
         return load(self.data, self.choices())
 
     def build_pair(

@@ -62,9 +62,7 @@ class Index:
     def build(run: Run, data: Any = None, *, layer: int = 1) -> "Index":
         """The index of a named set, a file or folder of cases, or of cases; by default of the run's own data."""
         if data is None and run.config is not None:
-            data = run.config.data
-            if data == "-":
-                raise UsageError(f"{run.folder} was trained on a stream, which is gone; say which `data` to index.")
+            data = run.place()
         pair = run.load_best()
         if not 1 <= layer <= len(pair.inference.layers):
             raise UsageError(f"`layer` must be from 1 to {len(pair.inference.layers)}, got {layer}.")

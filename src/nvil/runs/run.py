@@ -44,13 +44,15 @@ from nvil.learning import Learner, default_validation
 from nvil.models import categories_of, has_numbers, lengths_of
 from nvil.rows import Rows, Source, as_source, check_hold_out, plain
 from nvil.runs import checkpoints, metrics, storage
-from nvil.runs.config import CHECKPOINT_SECONDS, LARGEST, Config, config_from, typed_fields
+from nvil.runs.config import CHECKPOINT_SECONDS, FROM_PYTHON, LARGEST, Config, config_from, typed_fields
 from nvil.runs.lock import is_locked, locked
 
 FROM_SKLEARN = "sklearn"
 """In the place of a fingerprint, of what an estimator of `nvil.sklearn` was fitted to."""
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 MADE_WITH = ("version", *PACKAGES, "python", "platform", "device")
+PATHS = ("data", "vocabulary")
+"""Choices that say where the data is: its fingerprint says what it is."""
 BEFORE_CONFIG = ("lock", "vocabulary.txt", "tensorboard")
 """What a run that was killed early may have written before its config.toml."""
 MOST_DIAGNOSED = 5000
@@ -206,20 +208,24 @@ class Run:
 
     @staticmethod
     def from_config(folder: Path | str, config: Config, dataset: Dataset | None = None) -> "Run":
-        """A run of the command line's recipe in a new folder, or the run that the folder holds, to go on with."""
+        """A run of the command line's recipe in a new folder, or the run that the folder holds, to go on with.
+
+        Where a `dataset` is given, the folder says where that was loaded from, or that it was made in Python: then what
+        needs the data again must be given it.
+        """
         return Run.described(folder, config, config.load_data() if dataset is None else dataset)._ready()
 
     @staticmethod
     def described(folder: Path | str, config: Config, dataset: Dataset) -> "Run":
         """A run of the command line's recipe, checked as far as it can be without writing anything."""
-        # The whole path, so that the run can be evaluated from any folder.
-        source = config.data if config.data in (*NAMED, "-") else str(Path(config.data).resolve())
+        train = as_source(dataset.train)
+        streamed = config.data == "-" and not isinstance(train, Rows)
+        source = dataset.source or ("-" if streamed else FROM_PYTHON)
         config = dataclasses.replace(config, data=source, **dataclasses.asdict(dataset.choices)).resolved()
         if config.vocabulary is not None:
             config = dataclasses.replace(config, vocabulary=str(Path(config.vocabulary).resolve()))
         _check_path(config.data)
         _check_path(config.vocabulary)
-        train = as_source(dataset.train)
         cases = train.first().shape[0]
         if config.validation is not None and dataset.validation is not None:
             log.warning("%s brings validation cases of its own: `validation` is not used.", dataset.name)
@@ -298,7 +304,7 @@ class Run:
         return dataclasses.replace(run, made_with=made, vocabulary=words, pair=shapes)
 
     def _check_same(self, other: "Run") -> None:
-        """Refuse to go on with anything else than this run began with; only `updates` may grow."""
+        """Refuse to go on with anything else than this run began with; `updates` may grow, and the data may move."""
         if (self.config is None) != (other.config is None):
             made = "from Python, with a pair of its own" if self.config is None else "by the command line's recipe"
             raise UsageError(f"{self.folder} holds a run that was made {made}; choose another `folder`.")
@@ -311,7 +317,8 @@ class Run:
             )
         if other.own is not None and old["parameters"] != new["parameters"]:
             _check_parameters(self.folder, self.own, other.pair)
-        changed = [f"{name} {old[name]} -> {new[name]}" for name in old if name != "updates" and old[name] != new[name]]
+        free = {"updates", *(PATHS if old["fingerprint"] == new["fingerprint"] else ())}
+        changed = [f"{name} {old[name]} -> {new[name]}" for name in old if name not in free and old[name] != new[name]]
         go_on = "" if self.config is None else f", or go on with: {' '.join(self.command())}"
         if changed:
             raise UsageError(
@@ -330,7 +337,7 @@ class Run:
             )
 
     def choices(self) -> dict[str, Any]:
-        """Every choice, and what the data looked like: all but `updates` must be the same for a run to go on."""
+        """Every choice, and what the data looked like: what must be the same for a run to go on (`_check_same`)."""
         what = {**dataclasses.asdict(self.plan), **({} if self.own is None else dataclasses.asdict(self.own))}
         if self.config is not None:
             what = dataclasses.asdict(self.config)
@@ -362,6 +369,7 @@ class Run:
         With `all` every choice is spelt out, without the folder; otherwise those that are not the default, with it.
         """
         options = [] if self.config is None else list(self.config.options(all=all))
+        options = [(name, ["FILE"] if values == [FROM_PYTHON] else values) for name, values in options]
         options += [] if all else [("out", [str(self.folder)])]
         return ["nvil train", *(f"--{name.replace('_', '-')} {shlex.join(values)}" for name, values in options)]
 
@@ -374,12 +382,18 @@ class Run:
             )
         return self.pair
 
-    def write_config(self) -> None:
+    def write_config(self, made: Mapping[str, str] | None = None) -> None:
+        """Write config.toml; what the run was `made` with is, by default, what is here now."""
         what = dataclasses.asdict(self.config) if self.config is not None else {}
         if self.own is not None:
             what = {"made_from": "python", **dataclasses.asdict(self.plan), **dataclasses.asdict(self.own)}
         text = storage.to_toml(
-            {"format": storage.FORMAT, **what, **dataclasses.asdict(self.facts), **made_with()},
+            {
+                "format": storage.FORMAT,
+                **what,
+                **dataclasses.asdict(self.facts),
+                **(made_with() if made is None else made),
+            },
             comment="nvil run; layer sizes from the data up",
         )
         if self.vocabulary is not None:
@@ -431,44 +445,48 @@ class Run:
             raise UsageError(f"{self.folder} was trained without validation cases; choose another `split`.")
         return plain(held_out if name == "validation" else kept.first())
 
-    def dataset(self) -> Dataset:
-        """The data that the run was trained on, where it is on this machine as it was."""
+    def place(self) -> str:
+        """The name of the run's data, or the path to it; data that is not there is refused in a sentence."""
         if self.config is None:
             raise UsageError(f"{self.folder} was trained on data from Python, which is not kept; give the cases again.")
-        if self.config.data == "-":
-            what = "data from Python" if self.facts.fingerprint == FROM_SKLEARN else "a stream"
+        where = self.config.data
+        if where in ("-", FROM_PYTHON):
+            what = "a stream" if where == "-" and self.facts.fingerprint != FROM_SKLEARN else FROM_PYTHON
             raise UsageError(f"{self.folder} was trained on {what}, which is not kept; give cases with `data` instead.")
-        path = Path(self.config.data)
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise UsageError(f"The data {self.config.data!r} is neither a file nor a folder.")
-        config = self.config
-        if config.vocabulary is None and config.max_df is None:  # of text, one of them is written
-            # Another version took choices of words for other data too, without effect.
-            config = dataclasses.replace(config, words=Config.words, stop_words="none")
-        dataset = config.load_data()
-        if (
-            config.vocabulary is None
-            and config.max_df is not None
-            and self.vocabulary not in (None, dataset.vocabulary)
-        ):
-            # Another version may have chosen other words.
-            config = dataclasses.replace(config, vocabulary=str(self.folder / "vocabulary.txt"))
-            dataset = config.load_data()
-        dataset = dataclasses.replace(dataset, choices=self.config.choices())
-        if dataset.fingerprint != self.facts.fingerprint:
+        if where not in NAMED and not Path(where).exists():
             raise UsageError(
-                f"The data {self.config.data!r} is not what {self.folder} was trained on; its contents changed."
+                f"There is no file {where} any more, which {self.folder} was trained on; if it has moved, say where to "
+                f"with: nvil resume {shlex.quote(str(self.folder))} --data PATH"
             )
+        return where
+
+    def dataset(self, data: Path | str | None = None) -> Dataset:
+        """The data that the run was trained on, where it is on this machine as it was; `data` says where it is now."""
+        where = self.place() if data is None or self.config is None else str(data)
+        assert self.config is not None
+        if Path(where).exists() and not (Path(where).is_file() or Path(where).is_dir()):
+            raise UsageError(f"The data {where!r} is neither a file nor a folder.")
+        config = dataclasses.replace(self.config, data=where)
+        if config.vocabulary is not None and not Path(config.vocabulary).exists():  # then the run's copy will do
+            config = dataclasses.replace(config, vocabulary=str(self.folder / "vocabulary.txt"))
+        dataset = config.load_data()
+        chosen = config.max_df is not None and config.vocabulary is None  # as those of text are
+        if chosen and self.vocabulary not in (None, dataset.vocabulary):  # by another version
+            own = dataclasses.replace(config, vocabulary=str(self.folder / "vocabulary.txt"))
+            dataset = dataclasses.replace(own.load_data(), choices=dataset.choices).loaded_from(where)
+        if dataset.fingerprint != self.facts.fingerprint:
+            how = "changed" if where == self.config.data else "are others"
+            raise UsageError(f"The data {where!r} is not what {self.folder} was trained on; its contents {how}.")
         return dataset
 
     # Training
 
-    def resume(self, updates: int | None = None) -> Iterator[training.Report]:
-        """Go on training from the newest checkpoint, up to `updates` in all."""
-        yield from self.resumed(updates)[0].fit()
+    def resume(self, updates: int | None = None, *, data: Path | str | None = None) -> Iterator[training.Report]:
+        """Go on training from the newest checkpoint, up to `updates` in all; `data` says where its data has moved."""
+        yield from self.resumed(updates, data=data)[0].fit()
 
-    def resumed(self, updates: int | None = None) -> tuple["Run", Dataset]:
-        """The same run, ready to go on up to `updates` in all, and its data."""
+    def resumed(self, updates: int | None = None, *, data: Path | str | None = None) -> tuple["Run", Dataset]:
+        """The same run, ready to go on up to `updates` in all, and its data, which is at `data` where it has moved."""
         if self.config is None:
             raise UsageError(
                 f"{self.folder} was trained from Python on a pair of its own; to go on, call nvil.Run.create again as "
@@ -478,8 +496,17 @@ class Run:
             raise UsageError(
                 f"{self.folder} was trained on a stream; to go on, give more cases to the same nvil train as before."
             )
-        config = dataclasses.replace(self.config, updates=self.config.updates if updates is None else updates)
-        dataset = self.dataset()
+        if self.config.data == FROM_PYTHON and data is None:
+            raise UsageError(
+                f"{self.folder} was trained on data from Python, which is not kept; to go on, give it again to "
+                "nvil.Run.from_config, or a file of the same cases with `data`."
+            )
+        config = dataclasses.replace(
+            self.config,
+            updates=self.config.updates if updates is None else updates,
+            data=self.config.data if data is None else str(data),
+        )
+        dataset = self.dataset(data)
         return Run.from_config(self.folder, config, dataset), dataset
 
     def fit(
@@ -518,9 +545,18 @@ class Run:
                 before = Run.open(self.folder)
                 before._check_same(self)  # it may have been made since this run was created
                 _say_if_changed(before.made_with, made_with())
+                self._record_places(before)
             for folder in (self.folder, self.folder / "checkpoint"):
                 storage.remove_unfinished(folder)
             yield from self._fit(self.prepare(), checkpoint_seconds, checkpoint_updates, after_chunk, mesh)
+
+    def _record_places(self, before: "Run") -> None:
+        """Write down where the data is now, also where nothing is left to train."""
+        if self.config is None or before.config is None:
+            return
+        now = dataclasses.replace(before.config, **{name: getattr(self.config, name) for name in PATHS})
+        if now != before.config:
+            dataclasses.replace(before, config=now).write_config(before.made_with)
 
     def _fit(
         self,

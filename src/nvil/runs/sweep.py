@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nvil.errors import StoppedJobs, UsageError, choose
-from nvil.runs.config import Config, typed_fields
+from nvil.runs.config import FROM_PYTHON, Config, typed_fields
 
 if TYPE_CHECKING:
     from nvil.data.dataset import Dataset
@@ -117,8 +117,8 @@ class Sweep:
     def prepare(self) -> None:
         """Refuse, before anything is trained, what cannot be; then write sweep.toml.
 
-        Every data set is read, and every pair's shapes are built. The grid of a sweep that is there may have changed,
-        and its updates may have grown.
+        Every data set is read, and every pair's shapes are built. Of a sweep that is there the updates may have grown,
+        and the grid may have changed, but for what is done: the tables are of the whole grid, and of nothing else.
         """
         from nvil.runs.run import Run
         from nvil.runs.storage import save_text, to_toml, writable_folder
@@ -131,6 +131,7 @@ class Sweep:
                 raise UsageError(
                     f"{self.folder} holds a sweep with other choices ({'; '.join(changed)}); choose another `folder`."
                 )
+            self._check_nothing_lost(Sweep.open(self.folder))
         datasets: dict[Any, Dataset] = {}
         for point in self.points():
             read = point.config.data, point.config.choices()
@@ -140,6 +141,18 @@ class Sweep:
         writable_folder(self.folder)
         base = to_toml(dataclasses.asdict(self.base), comment="nvil sweep; go on with: nvil sweep FOLDER")
         save_text(path, f"{base}\n[grid]\n{to_toml(self.grid)}")
+
+    def _check_nothing_lost(self, before: "Sweep") -> None:
+        """Refuse a grid whose tables would lack runs that are done."""
+        here = {point.name: point.values for point in self.points()}
+        done = [point for point in before.points() if before.result(point) is not None]
+        lost = [point.name for point in done if here.get(point.name) != point.values]
+        if lost:
+            grid = "; ".join(f"{name}={','.join(map(in_words, values))}" for name, values in before.grid.items())
+            raise UsageError(
+                f"{self.folder} holds finished runs that are not in this grid, such as {lost[0]}, and its "
+                f"tables would lose them; add values to the grid that is there ({grid}), or choose another `folder`."
+            )
 
     def fit(
         self,
@@ -339,7 +352,7 @@ def _with_whole_paths(config: Config) -> Config:
 def _whole_path(name: str, path: str | None) -> str | None:
     from nvil.data.registry import NAMED
 
-    if path is None or (name == "data" and path in (*NAMED, "-")):
+    if path is None or (name == "data" and path in (*NAMED, "-", FROM_PYTHON)):
         return path
     return str(Path(path).resolve())
 
