@@ -941,6 +941,15 @@ def ends_well(name, content):
     assert "\n" not in message.strip()
 
 
+def test_an_encrypted_archive_is_called_so():
+    content = bytearray(valid_files()["a.npz"])
+    flags = content.index(b"PK\x01\x02") + 8  # of its entry in the list at the end
+    content[flags] |= 1
+    Path("a.npz").write_bytes(content)
+    with pytest.raises(UsageError, match=r"Cannot read a\.npz: it is encrypted\."):
+        load("a.npz")
+
+
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_files_never_end_in_a_traceback(data):

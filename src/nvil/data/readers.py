@@ -229,6 +229,8 @@ def _read_npz(path: Path, *_: Any) -> Contents:
         if file.read(6) == b"\x93NUMPY":
             raise UsageError(f"Cannot read {path}: it is an array, so its name must end in .npy.")
     with zipfile.ZipFile(path) as archive:
+        if any(entry.flag_bits & 1 for entry in archive.infolist()):
+            raise UsageError(f"Cannot read {path}: it is encrypted.")
         if sum(entry.file_size for entry in archive.infolist()) > physical_memory():
             raise MemoryError
     with np.load(path, allow_pickle=False) as arrays:
