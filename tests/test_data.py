@@ -787,7 +787,7 @@ def test_a_run_keeps_the_words_that_it_was_trained_on(tmp_path):
     made.write_config()
     again = nvil.Run.open(made.folder).resumed()[1]
     assert (again.vocabulary, again.fingerprint) == (dataset.vocabulary, dataset.fingerprint)
-    assert (again.choices, again.source) == (chosen, "corpus.txt")
+    assert (again.choices, again.source) == (chosen, str(Path("corpus.txt").resolve()))
     Path("corpus.txt").write_text("cat\n" * 40)
     with pytest.raises(UsageError, match="its contents changed"):
         nvil.Run.open(made.folder).dataset()

@@ -473,7 +473,8 @@ class Run:
         chosen = config.max_df is not None and config.vocabulary is None  # as those of text are
         if chosen and self.vocabulary not in (None, dataset.vocabulary):  # by another version
             own = dataclasses.replace(config, vocabulary=str(self.folder / "vocabulary.txt"))
-            dataset = dataclasses.replace(own.load_data(), choices=dataset.choices).loaded_from(where)
+            counted = dataclasses.replace(own.load_data(), choices=dataset.choices)
+            dataset = counted.loaded_from(dataset.source or where)
         if dataset.fingerprint != self.facts.fingerprint:
             how = "changed" if where == self.config.data else "are others"
             raise UsageError(f"The data {where!r} is not what {self.folder} was trained on; its contents {how}.")
