@@ -57,6 +57,7 @@ def named(file: str, name: str) -> str:
     return f"tests/test_{file}.py::test_{name}"
 
 
+PRODUCTS = named("products", "a_product_with_a_binary_matrix_is_exact")
 WARM_UP = named("estimators", "a_warm_up_climbs_the_bound_with_its_layers_weighted")
 CONSTANTS = named("independence", "the_paper_s_constants_are_the_defaults")
 Q_APART = named("independence", "every_sample_case_and_layer_of_q_is_drawn_apart")
@@ -83,6 +84,45 @@ OVIS = named("many_samples", "ovis_of_gamma_0_is_unbiased_and_gamma_1_is_not")
 DOUBLE = named("bernoulli_estimators", "double_control_variates_are_unbiased")
 ANNEALING = named("annealing", "the_expected_weight_is_exact_both_ways")
 MUTANTS = (
+    # products with binary matrices
+    Mutant("a step without its sign", "kernels.c", "flip ? least - largest", "flip ? largest - least", PRODUCTS),
+    Mutant("rows that are not there", "kernels.c", "(byte == bytes - 1 ? last : 0xff)", "0xff", PRODUCTS),
+    Mutant("a base left out", "kernels.c", " + a->scale[r] * common[v]", "", PRODUCTS),
+    Mutant(
+        "a block for the whole",
+        "kernels.c",
+        "block ? *(const vector *)(out + v * LANES) : (vector){0}",
+        "(vector){0}",
+        PRODUCTS,
+    ),
+    Mutant(
+        "the last columns forgotten",
+        "kernels.c",
+        "if (a->width % LANES) add_vectors(1",
+        "if (0) add_vectors(1",
+        PRODUCTS,
+    ),
+    Mutant(
+        "columns of three values",
+        "kernels.c",
+        "i < rows && !more",
+        "i < 2 && !more",
+        named("products", "other_values_have_the_product_of_xla"),
+    ),
+    Mutant(
+        "columns for rows",
+        "products.py",
+        "base, step, (lists[0], lists[1]), (lists[2], lists[3])",
+        "base, step, (lists[2], lists[3]), (lists[0], lists[1])",
+        PRODUCTS,
+    ),
+    Mutant(
+        "a gradient for each of several minibatches",
+        "products.py",
+        "product(x, weights) if axes[1] is None else jnp.matmul(x, weights)",
+        "jnp.matmul(x, weights)",
+        named("products", "several_minibatches_are_one"),
+    ),
     # many samples, double control variates, comparisons
     Mutant("a control variate of the own weight", "estimators/ovis.py", "self.gamma * shares", "shares", OVIS),
     Mutant(

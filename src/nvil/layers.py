@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Key
 from nvil.contracts import Constant
 from nvil.domains import BINARY, COUNTS, NUMBERS, Domain, after, one_hot
 from nvil.errors import UsageError
+from nvil.products import product
 from nvil.random import uniform
 from nvil.rows import Source
 from nvil.sparse import SparseCases
@@ -34,7 +35,7 @@ class Affine(eqx.Module):
     bias: Float[Array, " outputs"]
 
     def __call__(self, context: Context) -> Float[Array, "*batch outputs"]:
-        return context @ self.weights + self.bias
+        return product(context, self.weights) + self.bias
 
 
 def affine(key: Key[Array, ""], inputs: int, outputs: int) -> Affine:
@@ -178,7 +179,7 @@ class AutoregressiveBernoulli(Layer):
 
     def conditional_logits(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch units"]:
         """The logits of every unit given the context and the units before it."""
-        return self.logits(context) + value @ self._masked()
+        return self.logits(context) + product(value, self._masked())
 
     def conditional_mean(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch units"]:
         return jax.nn.sigmoid(self.conditional_logits(value, context))
@@ -313,7 +314,7 @@ class AutoregressiveCategorical(Categorical):
     def log_rates(
         self, value: Float[Array, "*batch units"], context: Context
     ) -> Float[Array, "*batch variables categories"]:
-        return jax.nn.log_softmax(self.by_variable(self.logits(context) + value @ self._masked()))
+        return jax.nn.log_softmax(self.by_variable(self.logits(context) + product(value, self._masked())))
 
     def conditional_mean(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch units"]:
         return jnp.exp(self.log_rates(value, context)).reshape(value.shape)

@@ -7,13 +7,13 @@ JAX_COMPILATION_CACHE_DIR is another folder, and JAX_ENABLE_COMPILATION_CACHE=fa
 
 import contextlib
 import os
-import platform
 import warnings
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import platformdirs
+
+from nvil import processor
 
 LARGEST = 500_000_000
 """Bytes in the folder; those programs that were not read for longest go first. A config takes about one million."""
@@ -47,14 +47,8 @@ def kept_programs() -> Iterator[None]:
 
 
 def _folder() -> Path:
-    """Of this kind of processor: a home may be shared by machines that differ, and XLA compiles for the one at hand."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-        kind = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    except OSError:
-        kind = platform.processor()
-    name = f"{platform.machine()}-{zlib.crc32(kind.encode()):08x}"
-    return Path(platformdirs.user_cache_dir("nvil", appauthor=False), "compiled", name)
+    """Of this kind of processor, for which XLA compiles."""
+    return Path(platformdirs.user_cache_dir("nvil", appauthor=False), "compiled", processor.kind())
 
 
 def _prepared(folder: Path) -> bool:

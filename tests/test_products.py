@@ -1,0 +1,190 @@
+"""Products with binary matrices: sums of rows by our own functions in C, wherever they give what XLA gives."""
+
+import logging
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nvil
+from nvil import estimators, kernels
+from nvil.contracts import trained
+from nvil.products import product
+
+SHAPES = [(1, 512, 8), (7, 65, 64), (8, 64, 65), (9, 63, 104), (20, 784, 13), (65, 100, 105), (600, 70, 200)]
+"""Cases, inputs, outputs: about the edges of bytes, blocks, vectors and strips."""
+KINDS = ["off", "few", "half", "most", "on", "centred", "mixed"]
+
+
+@pytest.fixture(autouse=True)
+def _compiled():
+    if not kernels.available():
+        pytest.skip("there is no C compiler here, and XLA has all products")
+
+
+def binary(random, kind, cases, inputs):
+    """Columns of two values, all of them integers, so that every product is exact in single precision."""
+    share = {"off": 0, "half": 0.5, "most": 0.9, "on": 1}.get(kind, 0.15)
+    x = (random.random((cases, inputs)) < share).astype(np.float32)
+    if kind == "centred":
+        return x - random.integers(1, 4, inputs)
+    return random.integers(-3, 4, inputs) * x + random.integers(-3, 4, inputs) if kind == "mixed" else x
+
+
+def products(x, weights, delta):
+    """x W and, as the gradient of W, x' delta, each compiled."""
+    x, weights, delta = (jnp.asarray(each, jnp.float32) for each in (x, weights, delta))
+    gradient = jax.grad(lambda weights, x: jnp.sum(product(x, weights) * delta))
+    return jax.jit(product)(x, weights), jax.jit(gradient)(weights, x)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_product_with_a_binary_matrix_is_exact(shape, kind, monkeypatch):
+    monkeypatch.setattr("nvil.products.WORTHWHILE", 0)
+    cases, inputs, outputs = shape
+    random = np.random.default_rng(KINDS.index(kind))
+    x = binary(random, kind, cases, inputs)
+    weights, delta = random.integers(-8, 9, (inputs, outputs)), random.integers(-8, 9, (cases, outputs))
+    forward, gradient = products(x, weights, delta)
+    np.testing.assert_array_equal(forward, x @ weights)
+    np.testing.assert_array_equal(gradient, x.T @ delta)
+
+
+def test_centred_data_has_the_same_product_to_rounding():
+    random = np.random.default_rng(0)
+    x = (random.random((50, 100)) < 0.2).astype(np.float32)
+    x = x - x.mean(axis=0)
+    weights, delta = random.normal(size=(100, 64)), random.normal(size=(50, 64))
+    forward, gradient = products(x, weights, delta)
+    np.testing.assert_allclose(forward, x.astype(float) @ weights, atol=1e-5)
+    np.testing.assert_allclose(gradient, x.T.astype(float) @ delta, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.5, np.nan, np.inf])
+def test_other_values_have_the_product_of_xla(value):
+    random = np.random.default_rng(0)
+    x = (random.random((20, 100)) < 0.2).astype(np.float32)
+    x[:2, 3] = 0, 1
+    x[7, 3] = value
+    weights, delta = random.normal(size=(100, 64)), random.normal(size=(20, 64))
+    forward, gradient = products(x, weights, delta)
+    np.testing.assert_allclose(forward, x.astype(float) @ weights, atol=1e-5)
+    np.testing.assert_allclose(gradient, x.T.astype(float) @ delta, atol=1e-5)
+
+
+def test_what_is_binary_is_found_once_for_all_products_with_it():
+    def both(x, one, other):
+        return jax.grad(lambda weights: jnp.sum(product(x, weights[0])) + jnp.sum(product(x, weights[1]) ** 2))(
+            (one, other)
+        )
+
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((20, 100), (100, 64), (100, 72))]
+    program = jax.jit(both).lower(*shapes).compile().as_text()
+    assert program.count('custom_call_target="nvil_entries"') == 1
+    assert program.count('custom_call_target="nvil_add_rows"') == 3  # the first product is not needed
+
+
+@pytest.mark.parametrize("kind", ["few", "centred"])
+def test_several_minibatches_are_one(kind):
+    random = np.random.default_rng(0)
+    x = jnp.asarray(np.stack([binary(random, kind, 10, 100) for _ in range(3)]), jnp.float32)
+    weights = jnp.asarray(random.integers(-8, 9, (100, 64)), jnp.float32)
+
+    def total(weights, product):
+        return jnp.sum(jax.vmap(lambda x: product(x, weights))(x) ** 2)
+
+    np.testing.assert_array_equal(jax.vmap(lambda x: product(x, weights))(x), x @ weights)
+    np.testing.assert_allclose(jax.grad(total)(weights, product), jax.grad(total)(weights, jnp.matmul), rtol=1e-5)
+    program = jax.jit(lambda weights: jax.grad(total)(weights, product)).lower(weights).compile().as_text()
+    assert program.count('custom_call_target="nvil_add_rows"') == 2  # and no gradient for each of them
+
+
+@pytest.mark.usefixtures("float64")
+def test_derivatives_are_those_of_the_product():
+    random = np.random.default_rng(0)
+    x, weights, direction = (random.normal(size=shape) for shape in ((5, 100), (100, 64), (100, 64)))
+
+    def derivatives(product):
+        def value(x, weights):
+            return jnp.sum(jnp.tanh(product(x, weights)))
+
+        gradient = jax.grad(value, argnums=(0, 1))
+        forward = jax.jvp(lambda weights: gradient(x, weights), (weights,), (direction,))
+        every = jax.vmap(gradient, (None, 0))(x, jnp.stack([weights, direction]))
+        return gradient(x, weights), forward, every
+
+    ours, theirs = (jax.tree.leaves(derivatives(function)) for function in (product, jnp.matmul))
+    for own, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-10, atol=1e-10)
+
+
+def test_an_update_is_the_same_with_and_without(monkeypatch):
+    random = np.random.default_rng(0)
+    x = jnp.asarray((random.random((20, 100)) < 0.3).astype(np.float32))
+    pair = nvil.sbn(100, (80, 60), mean=np.asarray(x).mean(axis=0))
+    estimator = estimators.nvil()
+    baselines, state = estimator.init(jax.random.key(0), pair, x)
+    params = nvil.Parameters(*pair, baselines)
+
+    def gradients():
+        def of(params, x):
+            return trained(estimator.gradients(jax.random.key(1), params, x, state)[0])
+
+        compiled = jax.jit(of).lower(params, x).compile()
+        return compiled.as_text().count("nvil_add_rows"), jax.tree.leaves(compiled(params, x))
+
+    there, ours = gradients()
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    gone, theirs = gradients()
+    assert there > gone == 0
+    for own, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Where what is compiled is kept, in a cache folder of its own."""
+    monkeypatch.setattr(kernels.platformdirs, "user_cache_dir", lambda *_, **__: str(tmp_path / "cache"))
+    return tmp_path / "cache" / "kernels"
+
+
+def works(library):
+    return all(hasattr(library, name) for name in kernels.NAMES)
+
+
+def test_what_was_compiled_is_kept(folder, monkeypatch):
+    assert works(kernels._library())
+    (kept,) = folder.iterdir()
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert works(kernels._library())
+    assert list(folder.iterdir()) == [kept]
+
+
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
+def test_without_a_compiler_that_works_xla_has_the_products(folder, monkeypatch, caplog, compiler):
+    monkeypatch.setenv("CC", compiler)
+    with caplog.at_level(logging.DEBUG, "nvil"):
+        assert not kernels.available.__wrapped__()
+    assert compiler in caplog.text
+    assert list(folder.iterdir()) == []
+
+
+def test_a_damaged_library_is_made_again(folder):
+    folder.mkdir(parents=True)
+    (folder / kernels._name(kernels._source())).write_bytes(b"cut off")
+    assert works(kernels._library())
+    assert [path.stat().st_size > 1000 for path in folder.iterdir()] == [True]
+
+
+def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(folder):
+    folder.parent.write_text("in the way")
+    assert works(kernels._library())
+    assert folder.parent.read_text() == "in the way"
+
+
+def test_the_functions_can_be_turned_off(folder, monkeypatch):
+    monkeypatch.setenv("NVIL_KERNELS", "off")
+    assert not kernels.available.__wrapped__()
+    assert not folder.exists()
