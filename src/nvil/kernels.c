@@ -1,9 +1,11 @@
 /* Products with binary matrices, for `products.py`.
 
-   Compiled for the processor at hand by `kernels.py`, and called by XLA through its foreign function
-   interface. Arrays are dense, row after row. Nothing here has a branch that depends on single values of the data: where
-   a seventh of them are on, a processor would guess wrong too often. */
+   Compiled for the processor at hand by `kernels.py`, and called by XLA through its foreign function interface. Arrays
+   are dense, row after row. No branch depends on single values of the data: where some are on and some are not, a
+   processor guesses wrong too often. */
 
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +18,7 @@
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "lists are written eight bytes at a time, the lowest first"
 #endif
+
 #ifdef __clang__
 #define UNROLLED _Pragma("clang loop unroll(full)")
 #else
@@ -26,6 +29,7 @@
 enum { LANES = 8, WIDEST = 13 }; /* vectors of a strip of columns, whose sums stay in registers */
 enum { BLOCK = 64 };             /* rows of a table, of which a strip stays in the nearest cache */
 enum { ROWS = 512 };             /* of the result, of which a strip stays in the next one */
+enum { SMALL = 1 << 20 };        /* additions that one thread makes sooner than it has help */
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4)));
 
 static int64_t blocks_of(int64_t rows) { return (rows + BLOCK - 1) / BLOCK; }
@@ -39,82 +43,101 @@ __attribute__((constructor)) static void fill_places(void) {
             if (byte >> bit & 1) places[byte] |= (uint64_t)bit << 8 * ones[byte]++;
 }
 
-/* Append the places of the bits, `from` on; returns the new length. Up to seven bytes after it are overwritten. */
+/* Append the places of the bits, `from` on; returns the new length. Up to eight bytes after it are overwritten. */
 INLINE int32_t append(uint8_t *list, int32_t length, unsigned byte, unsigned from) {
     uint64_t all = places[byte] + from * UINT64_C(0x0101010101010101);
     memcpy(list + length, &all, 8);
     return length + ones[byte];
 }
 
-/* Which of the next values, eight at most, differ from the base of their columns. */
-INLINE unsigned differing(const float *x, const float *base, int64_t count) {
-#ifdef __AVX2__
-    if (count >= 8)
-        return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(base), _CMP_NEQ_UQ));
-#endif
-    unsigned byte = 0;
-    for (int k = 0; k < 8 && k < count; k++) byte |= (unsigned)(x[k] != base[k]) << k;
-    return byte;
+typedef int32_t mask __attribute__((vector_size(4 * LANES), aligned(4)));
+
+INLINE vector chosen(mask where, vector yes, vector no) { return (vector)((where & (mask)yes) | (~where & (mask)no)); }
+
+/* Values are m, nearer to zero, or one more or less. Which of them a value is, and m, follow from the value alone, so
+   that a case has the same product in any company. With c the centre of a bit, m = -c or m = 1 - c; the first is rounded
+   as 1 - c is, so that both values of the bit give the same m. */
+INLINE mask ones_of(vector x) { return (mask)(x >= 0.5f) | (mask)(x < -0.5f); }
+
+INLINE vector base_of(vector x) {
+    mask above = (mask)(x > 0);
+    return chosen(ones_of(x), chosen(above, x - 1, x + 1), chosen(above, x, (1 + x) - 1));
 }
 
-/* x = base + step * b, b binary and 0 in at least half of the rows of each column.
+/* The next values of a row, zeros after its end. */
+INLINE vector values_at(const float *x, int64_t left) {
+    if (left >= LANES) return *(const vector *)x;
+    float some[LANES] = {0};
+    memcpy(some, x, left * sizeof(float));
+    return *(vector *)some;
+}
+
+/* A bit for each of eight values. */
+INLINE unsigned bits_of(mask on) {
+#ifdef __AVX2__
+    return (unsigned)_mm256_movemask_ps((__m256)on);
+#else
+    unsigned byte = 0;
+    for (int k = 0; k < LANES; k++) byte |= (unsigned)(on[k] & 1) << k;
+    return byte;
+#endif
+}
+
+/* x = base + step * b, b binary, `base` and `step` of a column each.
 
    `row_list` holds, for each row and each block of 64 columns, the columns within the block where b is 1; they begin at
-   `row_begin[row * blocks + block]`. The same by columns, in blocks of rows. Returns whether x is such a matrix: none is
-   whose columns have more than two values. */
+   `row_begin[row * blocks + block]`. The same by columns, in blocks of rows. Returns whether x is such a matrix, and
+   three quarters of b at least are 0; with more ones, a product of dense matrices is faster. */
 static int find_entries(const float *x, int64_t rows, int64_t columns, float *base, float *step, int32_t *row_begin,
                         uint8_t *row_list, int32_t *column_begin, uint8_t *column_list) {
     int64_t bytes = (rows + 7) / 8;
-    uint8_t *bits = calloc(bytes, columns); /* of eight rows in a byte, for every column */
+    uint8_t *bits = malloc(bytes * columns); /* of eight rows in a byte, for every column */
     if (!bits) return 0;
-    float *other = step;
-    memcpy(base, x, columns * sizeof(float));
-    memcpy(other, x, columns * sizeof(float));
-    for (int64_t i = 1; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++) {
-            float value = x[i * columns + j];
-            base[j] = value < base[j] ? value : base[j];
-            other[j] = value > other[j] ? value : other[j];
+    mask other = {0}; /* whether a value is neither of the two of its column */
+    for (int64_t j = 0; j < columns; j += LANES) {
+        int64_t left = columns - j < LANES ? columns - j : LANES;
+        vector first = base_of(values_at(x + j, left));
+        mask down = (mask)(first > 0);
+        vector steps = chosen(down, (vector){0} - 1, (vector){0} + 1);
+        memcpy(base + j, &first, left * sizeof(float));
+        memcpy(step + j, &steps, left * sizeof(float));
+        other |= ~((mask)(first >= -0.5f) & (mask)(first <= 0.5f));
+        for (int64_t byte = 0; byte < bytes; byte++) {
+            mask eight = {0};
+            for (int64_t k = 0; k < 8 && byte * 8 + k < rows; k++) {
+                vector value = values_at(x + (byte * 8 + k) * columns + j, left);
+                mask one = ones_of(value);
+                other |= (mask)(base_of(value) != first) | (one & ((mask)(value < 0) ^ down));
+                eight |= one & (1 << k);
+            }
+            for (int64_t k = 0; k < left; k++) bits[byte * columns + j + k] = (uint8_t)eight[k];
         }
-    uint32_t more = 0; /* whether a column has more than two values */
-    for (int64_t i = 0; i < rows && !more; i++)
-        for (int64_t j = 0; j < columns; j++) {
-            float value = x[i * columns + j];
-            bits[i / 8 * columns + j] |= (uint8_t)((value != base[j]) << i % 8);
-            more |= (value != base[j]) & (value != other[j]);
-        }
-    if (more) {
+        if (bits_of(other)) break;
+    }
+    if (bits_of(other)) {
         free(bits);
         return 0;
     }
 
-    int32_t found = 0, *begin = column_begin;
-    unsigned last = 0xff >> (bytes * 8 - rows); /* the bits of the last byte that stand for a row */
+    int32_t found = 0, most = (int32_t)(rows * columns / 4 * 3), *begin = column_begin;
     for (int64_t j = 0; j < columns; j++) {
-        int64_t on = 0;
-        for (int64_t byte = 0; byte < bytes; byte++) on += ones[bits[byte * columns + j]];
-        unsigned flip = on * 2 > rows ? 0xff : 0;
-        float least = base[j], largest = other[j];
-        base[j] = flip ? largest : least;
-        step[j] = flip ? least - largest : largest - least;
         for (int64_t byte = 0; byte < bytes; byte++) {
             if (byte % (BLOCK / 8) == 0) *begin++ = found;
-            unsigned own = (bits[byte * columns + j] ^ flip) & (byte == bytes - 1 ? last : 0xff);
-            found = append(column_list, found, own, byte % (BLOCK / 8) * 8);
+            found = append(column_list, found, bits[byte * columns + j], byte % (BLOCK / 8) * 8);
         }
     }
-    *begin = found;
     free(bits);
+    if (found > most) return 0;
+    *begin = found;
 
     found = 0;
     begin = row_begin;
-    for (int64_t i = 0; i < rows; i++) {
-        const float *row = x + i * columns;
+    for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j += 8) {
             if (j % BLOCK == 0) *begin++ = found;
-            found = append(row_list, found, differing(row + j, base + j, columns - j), j % BLOCK);
+            vector values = values_at(x + i * columns + j, columns - j);
+            found = append(row_list, found, bits_of(ones_of(values)), j % BLOCK);
         }
-    }
     *begin = found;
     return 1;
 }
@@ -164,17 +187,70 @@ static void add_vectors(int64_t wide, const Sums *a, int64_t first, int64_t last
     }
 }
 
-static void add_rows(const Sums *a) {
-    int64_t vectors = a->width / LANES, strips = (vectors + WIDEST - 1) / WIDEST;
-    for (int64_t first = 0; first < a->rows; first += ROWS) {
-        int64_t last = first + ROWS < a->rows ? first + ROWS : a->rows;
-        for (int64_t s = 0; s < strips; s++) {
-            int64_t from = vectors * s / strips, to = vectors * (s + 1) / strips;
-            add_vectors(to - from, a, first, last, from * LANES);
-        }
-        /* Columns that do not fill a vector are the last of one; those before them are computed once more. */
-        if (a->width % LANES) add_vectors(1, a, first, last, a->width - LANES);
+/* The sums in parts, some rows of a strip of columns each: threads take them until there are none. */
+typedef struct {
+    Sums sums;
+    int64_t rows, strips, parts; /* rows of a part, strips of a row, parts in all */
+    atomic_int_fast64_t next, done, users;
+} Work;
+
+static void do_parts(Work *work) {
+    const Sums *a = &work->sums;
+    int64_t vectors = a->width / LANES, strips = work->strips;
+    for (int64_t part; (part = atomic_fetch_add(&work->next, 1)) < work->parts; atomic_fetch_add(&work->done, 1)) {
+        int64_t first = part / strips * work->rows, s = part % strips;
+        int64_t last = first + work->rows < a->rows ? first + work->rows : a->rows;
+        int64_t from = vectors * s / strips, to = vectors * (s + 1) / strips;
+        add_vectors(to - from, a, first, last, from * LANES);
+        /* Columns that fill no vector are the last of one; those before them are computed once more. */
+        if (s == strips - 1 && a->width % LANES) add_vectors(1, a, first, last, a->width - LANES);
     }
+}
+
+static void leave(Work *work) {
+    if (atomic_fetch_sub(&work->users, 1) == 1) free(work);
+}
+
+static void help(void *work) {
+    do_parts(work);
+    leave(work);
+}
+
+/* Whether a call of XLA failed; its error is dropped. */
+static int failed(XLA_FFI_CallFrame *call, XLA_FFI_Error *error) {
+    XLA_FFI_Error_Destroy_Args args = {XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, NULL, error};
+    if (error) call->api->XLA_FFI_Error_Destroy(&args);
+    return error != NULL;
+}
+
+static int64_t threads_of(XLA_FFI_CallFrame *call) {
+    int64_t threads = 1;
+    XLA_FFI_ThreadPool_NumThreads_Args args = {XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE, NULL, call->ctx,
+                                               &threads};
+    return failed(call, call->api->XLA_FFI_ThreadPool_NumThreads(&args)) || threads < 1 ? 1 : threads;
+}
+
+/* Every sum is made by one thread, and is the same bits however many there are. */
+static void add_rows(XLA_FFI_CallFrame *call, const Sums *a, int alone) {
+    int64_t added = a->begin[a->rows * blocks_of(a->table_rows)] + a->table_rows;
+    int64_t threads = alone || added * a->width < SMALL ? 1 : threads_of(call);
+    Work *work = malloc(sizeof(Work));
+    if (!work) abort();
+    work->sums = *a;
+    work->strips = (a->width / LANES + WIDEST - 1) / WIDEST;
+    work->rows = (a->rows + threads - 1) / threads < ROWS ? (a->rows + threads - 1) / threads : ROWS;
+    work->parts = (a->rows + work->rows - 1) / work->rows * work->strips;
+    atomic_init(&work->next, 0);
+    atomic_init(&work->done, 0);
+    atomic_init(&work->users, threads);
+    for (int64_t i = 1; i < threads; i++) {
+        XLA_FFI_ThreadPool_Schedule_Args args = {XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, NULL, call->ctx, help,
+                                                 work};
+        if (failed(call, call->api->XLA_FFI_ThreadPool_Schedule(&args))) leave(work);
+    }
+    do_parts(work);
+    while (atomic_load(&work->done) < work->parts) sched_yield(); /* parts that others have taken */
+    leave(work);
 }
 
 /* Whether XLA only asks for which version of its interface a function was compiled; then it is answered. */
@@ -194,19 +270,22 @@ static int asked_for_version(XLA_FFI_CallFrame *call) {
 XLA_FFI_Error *nvil_entries(XLA_FFI_CallFrame *call) {
     if (asked_for_version(call)) return NULL;
     XLA_FFI_Buffer *x = ARGUMENT(0);
-    *(uint8_t *)RESULT(0)->data = (uint8_t)find_entries(
-        x->data, x->dims[0], x->dims[1], RESULT(1)->data, RESULT(2)->data,
-        RESULT(3)->data, RESULT(4)->data, RESULT(5)->data, RESULT(6)->data);
+    *(uint8_t *)RESULT(0)->data =
+        (uint8_t)find_entries(x->data, x->dims[0], x->dims[1], RESULT(1)->data, RESULT(2)->data, RESULT(3)->data,
+                              RESULT(4)->data, RESULT(5)->data, RESULT(6)->data);
     return NULL;
 }
 
-/* (begin, list, table, before, after, weight, scale) -> (out) */
-XLA_FFI_Error *nvil_add_rows(XLA_FFI_CallFrame *call) {
+/* (begin, list, table, before, after, weight, scale) -> out */
+static XLA_FFI_Error *sums(XLA_FFI_CallFrame *call, int alone) {
     if (asked_for_version(call)) return NULL;
     XLA_FFI_Buffer *table = ARGUMENT(2), *out = RESULT(0);
-    Sums sums = {ARGUMENT(0)->data, ARGUMENT(1)->data, table->data,   ARGUMENT(3)->data, ARGUMENT(4)->data,
-                 ARGUMENT(5)->data, ARGUMENT(6)->data, out->data,     out->dims[0],      table->dims[0],
+    Sums sums = {ARGUMENT(0)->data, ARGUMENT(1)->data, table->data, ARGUMENT(3)->data, ARGUMENT(4)->data,
+                 ARGUMENT(5)->data, ARGUMENT(6)->data, out->data,   out->dims[0],      table->dims[0],
                  table->dims[1]};
-    add_rows(&sums);
+    add_rows(call, &sums, alone);
     return NULL;
 }
+
+XLA_FFI_Error *nvil_add_rows(XLA_FFI_CallFrame *call) { return sums(call, 1); }
+XLA_FFI_Error *nvil_add_rows_threads(XLA_FFI_CallFrame *call) { return sums(call, 0); }

@@ -9,10 +9,12 @@ import ctypes
 import functools
 import logging
 import os
-import platform
+import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
+import threading
 import zlib
 from importlib import metadata, resources
 from pathlib import Path
@@ -24,60 +26,89 @@ from nvil import processor
 
 log = logging.getLogger("nvil")
 
-NAMES = ("nvil_entries", "nvil_add_rows")
-NATIVE = "-mcpu=native" if platform.machine().lower() in ("arm64", "aarch64") else "-march=native"
-OPTIONS = ("-std=gnu99", "-O3", NATIVE, "-fno-math-errno", "-ffp-contract=fast", "-fPIC", "-shared")
+NAMES = ("nvil_entries", "nvil_add_rows", "nvil_add_rows_threads")
+OPTIONS = ("-std=gnu11", "-O3", "-fno-math-errno", "-ffp-contract=fast", "-fPIC", "-shared")
 SECONDS = 60
-"""How long a compiler may take; it takes about one."""
+"""How long a compiler may take; it takes about two."""
+_lock = threading.Lock()
+
+
+def available() -> bool:
+    """Whether XLA can call the functions, which are compiled and registered by the first call."""
+    with _lock:
+        return _registered()
+
+
+def threaded() -> bool:
+    """Whether a product may use several threads; the command line tells XLA that it may not."""
+    return "--xla_cpu_multi_thread_eigen=false" not in os.environ.get("XLA_FLAGS", "")
 
 
 @functools.cache
-def available() -> bool:
-    """Whether XLA can call the functions, which are compiled and registered by the first call."""
+def _registered() -> bool:
     if os.environ.get("NVIL_KERNELS") == "off":
         return False
     try:
         library = _library()
         for name in NAMES:
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
-    except (OSError, AttributeError, subprocess.SubprocessError) as error:
+    except (OSError, AttributeError, RuntimeError, subprocess.SubprocessError) as error:
         log.debug("XLA has the products with binary values: %s", error)
         return False
     return True
 
 
 def _library() -> ctypes.CDLL:
-    """The compiled functions, those in the cache folder if they can be had."""
-    source = _source()
-    folder = Path(platformdirs.user_cache_dir("nvil", appauthor=False), "kernels")
-    kept = folder / _name(source)
-    with contextlib.suppress(OSError):  # it is not there, or was damaged
-        return ctypes.CDLL(str(kept))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as own:  # renamed when it is whole: others may look for it
-            os.replace(_compile(source, Path(own)), kept)
-        return ctypes.CDLL(str(kept))
-    except (PermissionError, FileExistsError, NotADirectoryError):  # what was loaded needs its file no longer
-        with tempfile.TemporaryDirectory() as own:
-            return ctypes.CDLL(str(_compile(source, Path(own))))
-
-
-def _source() -> bytes:
-    return resources.files("nvil").joinpath("kernels.c").read_bytes()
-
-
-def _name(source: bytes) -> str:
-    """Of the file: another one for any other source, options, interface of XLA or kind of processor."""
+    """The compiled functions: those in the cache folder if they are whole, else compiled now, and kept there."""
+    source = resources.files("nvil").joinpath("kernels.c").read_bytes()
     made_of = source + " ".join((*OPTIONS, metadata.version("jaxlib"))).encode()
-    return f"{processor.kind()}-{zlib.crc32(made_of):08x}.so"
+    folder = Path(platformdirs.user_cache_dir("nvil", appauthor=False), "kernels")
+    kept = folder / f"{processor.kind()}-{zlib.crc32(made_of):08x}.so"
+    with contextlib.suppress(OSError):  # it is not there, or must not be loaded from there
+        if _whole(kept.read_bytes()):
+            return ctypes.CDLL(str(kept))
+    with tempfile.TemporaryDirectory() as own:
+        path = _compile(source, Path(own))
+        library = ctypes.CDLL(str(path))  # which needs its file no longer
+        with contextlib.suppress(OSError):  # a full disk, or a folder that cannot be written to
+            _keep(path.read_bytes(), kept)
+    return library
 
 
 def _compile(source: bytes, folder: Path) -> Path:
-    compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
-    if compiler is None:
-        raise FileNotFoundError("there is no C compiler")
     path = folder / "kernels.so"
-    command = [*compiler.split(), *OPTIONS, "-I", jax.ffi.include_dir(), "-x", "c", "-", "-o", str(path)]
-    subprocess.run(command, input=source, check=True, capture_output=True, timeout=SECONDS)
-    return path
+    command = [*_compiler(), *OPTIONS, "-I", jax.ffi.include_dir(), "-x", "c", "-", "-o", str(path)]
+    for native in (["-march=native"], ["-mcpu=native"], []):  # compilers differ in how they say it
+        done = subprocess.run([*command, *native], input=source, capture_output=True, timeout=SECONDS)
+        if done.returncode == 0:
+            return path
+    raise OSError(f"{command[0]} failed: {done.stderr.decode(errors='replace').strip()[:300]}")
+
+
+def _compiler() -> list[str]:
+    if own := os.environ.get("CC"):
+        return shlex.split(own)
+    # Without Apple's tools, `cc` of a Mac opens a window that offers to install them.
+    mac = sys.platform == "darwin"
+    if os.name == "nt" or (mac and subprocess.run(["xcode-select", "-p"], capture_output=True).returncode):
+        raise FileNotFoundError("there is no C compiler")
+    if (found := next(filter(shutil.which, ("cc", "gcc", "clang")), None)) is None:
+        raise FileNotFoundError("there is no C compiler")
+    return [found]
+
+
+def _keep(library: bytes, path: Path) -> None:
+    """Write it beside, with a checksum at its end, which nobody reads but `_whole`, and rename it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as own:
+        beside = Path(own, path.name)
+        with open(beside, "wb") as file:
+            file.write(library + zlib.crc32(library).to_bytes(4, "little"))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+
+
+def _whole(kept: bytes) -> bool:
+    """Whether it has its checksum: what is cut off would end the process that loads it."""
+    return len(kept) > 4 and zlib.crc32(kept[:-4]).to_bytes(4, "little") == kept[-4:]

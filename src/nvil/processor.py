@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def kind() -> str:
-    """A short name that two processors share only if they have the same instructions."""
+    """A short name; on Linux, two processors share it only if they have the same instructions."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
         features = next((line for line in lines if line.startswith(("flags", "Features"))), "")

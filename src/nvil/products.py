@@ -1,16 +1,16 @@
 """`product(x, weights)`: a matrix product that takes less time for a binary x, as data and latents are.
 
-Where column j of x has two values, m_j in at least half of the rows and m_j + s_j in the others, it is with b binary
+Bits, and bits less a centre c_j as Q sees the data (Section 4.2), have two values in column j of x, one apart. With m_j
+the one nearer to zero and s_j = 1 or -1 the step to the other,
 
     x = m + s b        x W = m W + b (s W)        x' delta = m (sum of delta)' + s (b' delta)
 
-and b has a one wherever x takes the rarer value: an eighth of the pixels of MNIST, and fewer of the latents. A product
-with b is a sum of those rows, of the weights or of delta, that its ones stand for. That values are centred (Section
-4.2) makes no difference.
+and b is binary, with few ones: of the pixels of MNIST an eighth, of the latents less. A product with b is a sum of
+rows, of the weights or of delta, those that its ones stand for.
 
-On a CPU, in single precision, `kernels.c` looks in every product for such an x, and computes these sums; it is never
-much slower than the product of XLA, and up to three times as fast (docs/performance.md). An x of other values, and any
-other device, has the product of XLA, which is the same to rounding.
+On a CPU, in single precision, `kernels.c` looks in every product for such an x, and computes these sums. They take up
+to a third of the time of XLA's product, which any other x and any other device has (docs/performance.md); results are
+the same to rounding.
 """
 
 from collections.abc import Callable
@@ -32,8 +32,17 @@ def product(x: Any, weights: Float[Array, "inputs outputs"]) -> Float[Array, "*b
     """x @ weights, for an array, or for anything else that has this product, such as `SparseCases`."""
     if not isinstance(x, jax.Array) or x.ndim < 2 or x.dtype != weights.dtype or weights.size < WORTHWHILE:
         return x @ weights
+    if _spread_by_hand(x) or _spread_by_hand(weights):
+        return x @ weights
     rows = x.reshape(-1, x.shape[-1])
     return _product.bind(rows, weights).reshape(*x.shape[:-1], weights.shape[-1])
+
+
+def _spread_by_hand(x: Array) -> bool:
+    """Whether its sharding is part of its type, as within `jax.shard_map`: XLA's product knows what to do there."""
+    sharding = getattr(jax.typeof(x), "sharding", None)
+    kinds = getattr(getattr(sharding, "mesh", None), "axis_types", None) or ()
+    return any(kind != jax.sharding.AxisType.Auto for kind in kinds)
 
 
 def _matmul(x: Array, weights: Array) -> Array:
@@ -66,7 +75,7 @@ def _entries(x: Array) -> tuple[Array, Array, Array, tuple[Array, Array], tuple[
     XLA computes them once for all products with one x.
     """
     rows, columns = x.shape
-    room = rows * columns // 2 + 8
+    room = rows * columns + 8
     found = [
         jax.ShapeDtypeStruct((), jnp.bool),
         jax.ShapeDtypeStruct((columns,), x.dtype),
@@ -90,8 +99,10 @@ def _sums(
     """The function of a table that is scale (weight' table) + after (b (before table)), b being 1 as `lists` say."""
 
     def sums(table: Array) -> Array:
-        call = jax.ffi.ffi_call("nvil_add_rows", jax.ShapeDtypeStruct(shape, table.dtype))
-        return call(*lists, table, before, after, weight, scale)
+        name = "nvil_add_rows_threads" if kernels.threaded() else "nvil_add_rows"
+        return jax.ffi.ffi_call(name, jax.ShapeDtypeStruct(shape, table.dtype))(
+            *lists, table, before, after, weight, scale
+        )
 
     return sums
 
@@ -103,12 +114,21 @@ def _primitive(name: str, matmul: Callable[..., Array], sum_rows: Callable[..., 
 
     def lower_for_cpu(context: Any, x: Any, other: Any) -> Any:
         first, second = context.avals_in
-        fits = first.dtype == jnp.float32 and 0 < first.size < 2**31 and second.shape[1] >= 8
+        known = all(isinstance(size, int) for size in (*first.shape, *second.shape))  # not so in `jax.export`
+        fits = known and first.dtype == jnp.float32 and 0 < first.size < 2**31 and second.shape[1] >= 8
         alone = getattr(context.module_context.axis_context, "num_devices", 1) == 1  # XLA would not spread our sums
         return (by_ours if fits and alone and kernels.available() else by_xla)(context, x, other)
 
-    primitive.def_impl(jax.jit(primitive.bind))
-    primitive.def_abstract_eval(lambda x, other: x.update(shape=jax.eval_shape(matmul, x, other).shape))
+    jitted = jax.jit(primitive.bind)
+
+    def apply(*matrices: Any) -> Array:
+        with jax.disable_jit(False):  # where it is disabled, this is what the primitive is called by
+            return jitted(*matrices)
+
+    primitive.def_impl(apply)
+    primitive.def_abstract_eval(
+        lambda x, other: x.update(shape=jax.eval_shape(matmul, x, other).shape, weak_type=False)
+    )
     mlir.register_lowering(primitive, by_xla)
     mlir.register_lowering(primitive, lower_for_cpu, platform="cpu")
     batching.primitive_batchers[primitive] = batched
