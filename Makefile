@@ -32,6 +32,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/estimator_cost.py
 	$(BIN)/python benchmarks/layer_cost.py
 	$(BIN)/python benchmarks/parts.py
+	$(BIN)/python benchmarks/binary_products.py
 	$(BIN)/python benchmarks/sparse_cost.py
 	$(BIN)/python benchmarks/two_cores.py
 	$(BIN)/python benchmarks/start.py

@@ -99,5 +99,6 @@ def turns(
     return times
 
 
-def bits(cases: int, width: int):
-    return as_rows(np.random.default_rng(0).integers(0, 2, (cases, width), np.uint8)).on_device()
+def bits(cases: int, width: int, share: float = 0.5):
+    """Made-up data, with that share of ones."""
+    return as_rows((np.random.default_rng(0).random((cases, width)) < share).astype(np.uint8)).on_device()

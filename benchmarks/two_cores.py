@@ -5,7 +5,7 @@
 Every side trains the same SBN on the same minibatches in processes of its own, one after another, in several rounds:
 
 - one core: `nvil train`, one device with one thread;
-- threads: one device whose matrix products may use both cores;
+- threads: one device that may use both cores;
 - devices: `nvil train --devices 2`, two devices of one process, one thread each;
 - processes: `--devices 2` in two processes, which talk by Gloo.
 
