@@ -9,11 +9,11 @@ READY := $(VENV)/.installed
 demo: $(READY)
 	$(BIN)/nvil train --out runs/demo
 
-test: $(READY)
-	$(BIN)/python -m pytest -n 2
+test: $(READY)  # worksteal: tests of one file stay in one process, which has traced their functions already
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-test-slow: $(READY)  # what `make test` leaves out: more combinations, kills, processes and real data; CI runs both
-	$(BIN)/python -m pytest -n 2 -m slow
+test-slow: $(READY)  # what `make test` leaves out: CONTRIBUTING.md has a list; CI runs both
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 mutants: $(READY)  # faults made by hand, each of which some test must find
 	$(BIN)/python tests/mutants.py

@@ -10,6 +10,7 @@ import pytest
 
 import nvil
 from helpers import (
+    SLOW,
     assert_trees_close,
     nvil_with,
     random_cases,
@@ -29,6 +30,15 @@ BATCHES = ((1, 1), (2, 1), (1, 2))
 TECHNIQUES = ("local", "baseline", "running_mean", "normalisation")
 
 
+def sizes(batches):
+    """Each number of layers with each batch; `make test` has every layer with the first, two layers with the others."""
+    every = itertools.product(LAYERS, batches)
+    return [
+        pytest.param(layers, *batch, marks=() if layers == 2 or batch == batches[0] else SLOW)
+        for layers, batch in every
+    ]
+
+
 def moments(estimator, pair, cases):
     x = random_cases(cases)
     params, state = started(estimator, pair, x)
@@ -42,8 +52,7 @@ def exact_gradient(pair, cases):
     return bound_gradient(pair, random_cases(cases), pair.inference.support())
 
 
-@pytest.mark.parametrize(("cases", "samples"), [*BATCHES, (3, 1), (2, 2)])
-@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize(("layers", "cases", "samples"), sizes([*BATCHES, (3, 1), (2, 2)]))
 def test_strict_order_is_unbiased(layers, cases, samples):
     if layers == 3 and cases * samples > 3:
         cases, samples = 1, 3  # 16 states to the power of 3
@@ -77,8 +86,7 @@ def test_reinforce_is_nvil_with_every_technique_off():
     assert nvil_with() == nvil.estimators.nvil()
 
 
-@pytest.mark.parametrize(("cases", "samples"), BATCHES)
-@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize(("layers", "cases", "samples"), sizes(BATCHES))
 def test_strict_order_with_normalisation_scales_each_layer(layers, cases, samples):
     pair = random_pair(layers)
     estimator = nvil_with(order="strict", samples=samples, units=3)
@@ -91,8 +99,7 @@ def test_strict_order_with_normalisation_scales_each_layer(layers, cases, sample
         assert_trees_close(got, scaled(want, 1 / jnp.sqrt(variance[i])))
 
 
-@pytest.mark.parametrize(("cases", "samples"), [*BATCHES, (3, 1)])
-@pytest.mark.parametrize("layers", LAYERS)
+@pytest.mark.parametrize(("layers", "cases", "samples"), sizes([*BATCHES, (3, 1)]))
 def test_papers_order_shrinks_the_inference_gradient_by_a_fifth_over_n(layers, cases, samples):
     pair = random_pair(layers)
     estimator = nvil_with(normalisation=False, samples=samples, units=3)

@@ -225,7 +225,7 @@ def test_the_page_knows_what_the_cases_are(kind, own_q, shown, not_shown, tmp_pa
     assert ("erplexity" in page) == (kind == "counts")
 
 
-@pytest.mark.parametrize("name", ["clipped", "exact"])
+@pytest.mark.parametrize("name", first(1, ["clipped", "exact"]))
 def test_an_estimator_and_a_transformation_of_ones_own(name, tmp_path):
     learner = own_estimator.learners()[name]
     pair = nvil.sbn(9, (3,), mean=CASES.mean(axis=0))

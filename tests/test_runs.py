@@ -24,7 +24,7 @@ import scipy.sparse
 
 import nvil
 import nvil.report
-from helpers import first
+from helpers import SLOW, first
 from nvil import learning, training
 from nvil.cli import main
 from nvil.runs import Config, Run, checkpoints, lock, tensorboard
@@ -158,16 +158,18 @@ def killed_over_and_over(commands, uninterrupted, name, kills, seed):
     assert_same_run(run, uninterrupted)
 
 
+@SLOW  # test_own_run has one kill
 def test_killed_4_times_a_run_ends_in_the_same_bits(commands, uninterrupted):
     killed_over_and_over(commands, uninterrupted, "killed", 4, seed=0)
 
 
-@pytest.mark.slow
+@SLOW
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_killed_again_and_again(commands, uninterrupted, seed):
     killed_over_and_over(commands, uninterrupted, f"killed{seed}", 24, seed)
 
 
+@SLOW
 def test_sigterm_and_ctrl_c_save_and_say_how_to_go_on(commands, uninterrupted):
     """Off the grid of reports: chunks are cut at every third update, reports at every seventh."""
     run = commands.folder / "stopped"
@@ -186,6 +188,7 @@ def test_sigterm_and_ctrl_c_save_and_say_how_to_go_on(commands, uninterrupted):
     assert_same_run(run, uninterrupted)
 
 
+@SLOW
 def test_a_second_ctrl_c_ends_at_once(commands, uninterrupted):
     """Even where a chunk does not end: the signal handler is called twice before it does."""
     settings = [value if value != "0" else "1000" for value in KILLED]
@@ -203,7 +206,7 @@ def test_a_second_ctrl_c_ends_at_once(commands, uninterrupted):
     assert "Traceback" not in commands.error(pid)
 
 
-def test_two_processes_on_one_run_and_a_dead_owner(commands, uninterrupted, capsys):
+def test_two_processes_on_one_run_and_a_dead_owner(commands):
     long = ("train", *KILLED, "--updates", "1000000", "--out", "contested")
     owner = commands.start(*long)
     until(lambda: report_count(commands.folder / "contested") > 1)
@@ -222,9 +225,8 @@ def test_two_processes_on_one_run_and_a_dead_owner(commands, uninterrupted, caps
     assert commands.wait(third) == 143
 
 
-def test_before_its_first_checkpoint_a_run_says_when_that_is_due(tmp_path, capsys):
-    np.save("cases.npy", CASES)
-    main(["train", *SIZES, "--data", "cases.npy", "--updates", "2", "--out", "run", "--quiet"])
+def test_before_its_first_checkpoint_a_run_says_when_that_is_due(copy, capsys):
+    copy[0].rename("run")
     Path("run/best.safetensors").unlink()
     due = r"its first checkpoint is due in about (5\d|60) seconds, unless its --checkpoint-seconds says otherwise\."
     with lock.locked(Path("run")):
@@ -626,7 +628,8 @@ def recorded(run: Path, name: str = "data") -> str | None:
     return getattr(Run.open(run).config, name)
 
 
-def test_a_run_whose_data_has_moved_goes_on_from_its_new_place(capsys):
+def test_a_run_whose_data_has_moved_goes_on_from_its_new_place(capsys, monkeypatch):
+    monkeypatch.setattr(nvil.Learner, "diagnose", plain_diagnose)
     arguments = [*SIZES, "--updates", "20", "--report-every", "5", "--checkpoint-updates", "10", "--quiet"]
     np.save("cases.npy", CASES)
     main(["train", "--data", "cases.npy", *arguments, "--out", "run"])
@@ -661,7 +664,8 @@ def test_a_run_whose_data_has_moved_goes_on_from_its_new_place(capsys):
     assert_same_run(Path("again"), Path("whole"))
 
 
-def test_a_vocabulary_that_is_gone_is_read_from_the_run():
+def test_a_vocabulary_that_is_gone_is_read_from_the_run(monkeypatch):
+    monkeypatch.setattr(nvil.Learner, "diagnose", plain_diagnose)
     Path("texts.txt").write_text("one two two\ntwo three\nthree one\n" * 10)
     Path("words.txt").write_text("one\ntwo\nthree\n")
     text = ["--data", "texts.txt", "--vocabulary", "words.txt", "--hidden", "2", "--batch-size", "4", "--quiet"]

@@ -19,6 +19,7 @@ from nvil.data.loading import load_cases, names_of
 from nvil.runs import checkpoints
 from nvil.runs.index import Index
 from nvil.training import Best
+from processes import plain_diagnose
 
 TEXTS = {
     "train/space/1": "orbit moon orbit nasa launch",
@@ -56,7 +57,9 @@ def run(tmp_path_factory):
         (folder / "texts" / name).write_text(text)
     config = nvil.Config(data=str(folder / "texts"), hidden=(2,), updates=1, batch_size=2, validation=1)
     run = nvil.Run.from_config(folder / "run", config.resolved())
-    list(run.fit())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nvil.Learner, "diagnose", plain_diagnose)
+        list(run.fit())
     pair = run.load_best()
     space = np.isin(run.vocabulary, ["orbit", "moon", "nasa", "launch"])
     weights = jnp.asarray(np.stack([space, ~space], axis=1) - 0.5, jnp.float32)

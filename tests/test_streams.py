@@ -19,7 +19,7 @@ from nvil.data import Choices
 from nvil.data.lines import from_lines
 from nvil.rows import as_rows, explained
 from nvil.training import hold_out
-from processes import plain_page
+from processes import plain_diagnose, plain_page
 
 CASES = np.random.default_rng(0).integers(0, 2, (700, 6)).astype(np.uint8)
 
@@ -221,6 +221,7 @@ def test_bad_lines_get_one_clear_sentence(text, choices, message):
 
 def test_a_pipe_from_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(nvil.report, "write_report", plain_page)  # test_report has one of a stream
+    monkeypatch.setattr(nvil.Learner, "diagnose", plain_diagnose)  # other tests here have those of a stream
     monkeypatch.chdir(tmp_path)
     text = "".join(" ".join(map(str, case)) + "\n" for case in CASES)
 
