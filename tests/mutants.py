@@ -57,7 +57,7 @@ def named(file: str, name: str) -> str:
     return f"tests/test_{file}.py::test_{name}"
 
 
-PRODUCTS = named("products", "a_product_with_a_binary_matrix_is_exact")
+PRODUCTS = named("products", "a_product_is_exact")
 WARM_UP = named("estimators", "a_warm_up_climbs_the_bound_with_its_layers_weighted")
 CONSTANTS = named("independence", "the_paper_s_constants_are_the_defaults")
 Q_APART = named("independence", "every_sample_case_and_layer_of_q_is_drawn_apart")
@@ -85,8 +85,20 @@ DOUBLE = named("bernoulli_estimators", "double_control_variates_are_unbiased")
 ANNEALING = named("annealing", "the_expected_weight_is_exact_both_ways")
 MUTANTS = (
     # products with binary matrices
-    Mutant("a step without its sign", "kernels.c", "flip ? least - largest", "flip ? largest - least", PRODUCTS),
-    Mutant("rows that are not there", "kernels.c", "(byte == bytes - 1 ? last : 0xff)", "0xff", PRODUCTS),
+    Mutant(
+        "a step without its sign",
+        "kernels.c",
+        "chosen(down, (vector){0} - 1,",
+        "chosen(down, (vector){0} + 1,",
+        PRODUCTS,
+    ),
+    Mutant(
+        "the base of a one for that of a zero",
+        "kernels.c",
+        "chosen(above, x - 1, x + 1)",
+        "chosen(above, x + 1, x - 1)",
+        PRODUCTS,
+    ),
     Mutant("a base left out", "kernels.c", " + a->scale[r] * common[v]", "", PRODUCTS),
     Mutant(
         "a block for the whole",
@@ -102,12 +114,13 @@ MUTANTS = (
         "if (0) add_vectors(1",
         PRODUCTS,
     ),
+    Mutant("columns of any values", "kernels.c", "(mask)(base_of(value) != first) |", "", PRODUCTS),
     Mutant(
-        "columns of three values",
+        "a base that its ones do not have",
         "kernels.c",
-        "i < rows && !more",
-        "i < 2 && !more",
-        named("products", "other_values_have_the_product_of_xla"),
+        "(1 + x) - 1",
+        "x",
+        named("products", "a_case_has_the_same_product_in_any_company"),
     ),
     Mutant(
         "columns for rows",

@@ -4,8 +4,6 @@
    are dense, row after row. No branch depends on single values of the data: where some are on and some are not, a
    processor guesses wrong too often. */
 
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +27,6 @@
 enum { LANES = 8, WIDEST = 13 }; /* vectors of a strip of columns, whose sums stay in registers */
 enum { BLOCK = 64 };             /* rows of a table, of which a strip stays in the nearest cache */
 enum { ROWS = 512 };             /* of the result, of which a strip stays in the next one */
-enum { SMALL = 1 << 20 };        /* additions that one thread makes sooner than it has help */
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4)));
 
 static int64_t blocks_of(int64_t rows) { return (rows + BLOCK - 1) / BLOCK; }
@@ -187,70 +184,17 @@ static void add_vectors(int64_t wide, const Sums *a, int64_t first, int64_t last
     }
 }
 
-/* The sums in parts, some rows of a strip of columns each: threads take them until there are none. */
-typedef struct {
-    Sums sums;
-    int64_t rows, strips, parts; /* rows of a part, strips of a row, parts in all */
-    atomic_int_fast64_t next, done, users;
-} Work;
-
-static void do_parts(Work *work) {
-    const Sums *a = &work->sums;
-    int64_t vectors = a->width / LANES, strips = work->strips;
-    for (int64_t part; (part = atomic_fetch_add(&work->next, 1)) < work->parts; atomic_fetch_add(&work->done, 1)) {
-        int64_t first = part / strips * work->rows, s = part % strips;
-        int64_t last = first + work->rows < a->rows ? first + work->rows : a->rows;
-        int64_t from = vectors * s / strips, to = vectors * (s + 1) / strips;
-        add_vectors(to - from, a, first, last, from * LANES);
+static void add_rows(const Sums *a) {
+    int64_t vectors = a->width / LANES, strips = (vectors + WIDEST - 1) / WIDEST;
+    for (int64_t first = 0; first < a->rows; first += ROWS) {
+        int64_t last = first + ROWS < a->rows ? first + ROWS : a->rows;
+        for (int64_t s = 0; s < strips; s++) {
+            int64_t from = vectors * s / strips, to = vectors * (s + 1) / strips;
+            add_vectors(to - from, a, first, last, from * LANES);
+        }
         /* Columns that fill no vector are the last of one; those before them are computed once more. */
-        if (s == strips - 1 && a->width % LANES) add_vectors(1, a, first, last, a->width - LANES);
+        if (a->width % LANES) add_vectors(1, a, first, last, a->width - LANES);
     }
-}
-
-static void leave(Work *work) {
-    if (atomic_fetch_sub(&work->users, 1) == 1) free(work);
-}
-
-static void help(void *work) {
-    do_parts(work);
-    leave(work);
-}
-
-/* Whether a call of XLA failed; its error is dropped. */
-static int failed(XLA_FFI_CallFrame *call, XLA_FFI_Error *error) {
-    XLA_FFI_Error_Destroy_Args args = {XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, NULL, error};
-    if (error) call->api->XLA_FFI_Error_Destroy(&args);
-    return error != NULL;
-}
-
-static int64_t threads_of(XLA_FFI_CallFrame *call) {
-    int64_t threads = 1;
-    XLA_FFI_ThreadPool_NumThreads_Args args = {XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE, NULL, call->ctx,
-                                               &threads};
-    return failed(call, call->api->XLA_FFI_ThreadPool_NumThreads(&args)) || threads < 1 ? 1 : threads;
-}
-
-/* Every sum is made by one thread, and is the same bits however many there are. */
-static void add_rows(XLA_FFI_CallFrame *call, const Sums *a, int alone) {
-    int64_t added = a->begin[a->rows * blocks_of(a->table_rows)] + a->table_rows;
-    int64_t threads = alone || added * a->width < SMALL ? 1 : threads_of(call);
-    Work *work = malloc(sizeof(Work));
-    if (!work) abort();
-    work->sums = *a;
-    work->strips = (a->width / LANES + WIDEST - 1) / WIDEST;
-    work->rows = (a->rows + threads - 1) / threads < ROWS ? (a->rows + threads - 1) / threads : ROWS;
-    work->parts = (a->rows + work->rows - 1) / work->rows * work->strips;
-    atomic_init(&work->next, 0);
-    atomic_init(&work->done, 0);
-    atomic_init(&work->users, threads);
-    for (int64_t i = 1; i < threads; i++) {
-        XLA_FFI_ThreadPool_Schedule_Args args = {XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, NULL, call->ctx, help,
-                                                 work};
-        if (failed(call, call->api->XLA_FFI_ThreadPool_Schedule(&args))) leave(work);
-    }
-    do_parts(work);
-    while (atomic_load(&work->done) < work->parts) sched_yield(); /* parts that others have taken */
-    leave(work);
 }
 
 /* Whether XLA only asks for which version of its interface a function was compiled; then it is answered. */
@@ -277,15 +221,12 @@ XLA_FFI_Error *nvil_entries(XLA_FFI_CallFrame *call) {
 }
 
 /* (begin, list, table, before, after, weight, scale) -> out */
-static XLA_FFI_Error *sums(XLA_FFI_CallFrame *call, int alone) {
+XLA_FFI_Error *nvil_add_rows(XLA_FFI_CallFrame *call) {
     if (asked_for_version(call)) return NULL;
     XLA_FFI_Buffer *table = ARGUMENT(2), *out = RESULT(0);
     Sums sums = {ARGUMENT(0)->data, ARGUMENT(1)->data, table->data, ARGUMENT(3)->data, ARGUMENT(4)->data,
                  ARGUMENT(5)->data, ARGUMENT(6)->data, out->data,   out->dims[0],      table->dims[0],
                  table->dims[1]};
-    add_rows(call, &sums, alone);
+    add_rows(&sums);
     return NULL;
 }
-
-XLA_FFI_Error *nvil_add_rows(XLA_FFI_CallFrame *call) { return sums(call, 1); }
-XLA_FFI_Error *nvil_add_rows_threads(XLA_FFI_CallFrame *call) { return sums(call, 0); }

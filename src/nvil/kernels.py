@@ -26,8 +26,8 @@ from nvil import processor
 
 log = logging.getLogger("nvil")
 
-NAMES = ("nvil_entries", "nvil_add_rows", "nvil_add_rows_threads")
-OPTIONS = ("-std=gnu11", "-O3", "-fno-math-errno", "-ffp-contract=fast", "-fPIC", "-shared")
+NAMES = ("nvil_entries", "nvil_add_rows")
+OPTIONS = ("-std=gnu99", "-O3", "-fno-math-errno", "-ffp-contract=fast", "-fPIC", "-shared")
 SECONDS = 60
 """How long a compiler may take; it takes about two."""
 _lock = threading.Lock()
@@ -37,11 +37,6 @@ def available() -> bool:
     """Whether XLA can call the functions, which are compiled and registered by the first call."""
     with _lock:
         return _registered()
-
-
-def threaded() -> bool:
-    """Whether a product may use several threads; the command line tells XLA that it may not."""
-    return "--xla_cpu_multi_thread_eigen=false" not in os.environ.get("XLA_FLAGS", "")
 
 
 @functools.cache

@@ -99,8 +99,7 @@ def _sums(
     """The function of a table that is scale (weight' table) + after (b (before table)), b being 1 as `lists` say."""
 
     def sums(table: Array) -> Array:
-        name = "nvil_add_rows_threads" if kernels.threaded() else "nvil_add_rows"
-        return jax.ffi.ffi_call(name, jax.ShapeDtypeStruct(shape, table.dtype))(
+        return jax.ffi.ffi_call("nvil_add_rows", jax.ShapeDtypeStruct(shape, table.dtype))(
             *lists, table, before, after, weight, scale
         )
 
