@@ -84,7 +84,7 @@ INLINE unsigned bits_of(mask on) {
 
    `row_list` holds, for each row and each block of 64 columns, the columns within the block where b is 1; they begin at
    `row_begin[row * blocks + block]`. The same by columns, in blocks of rows. Returns whether x is such a matrix, and
-   three quarters of b at least are 0; with more ones, a product of dense matrices is faster. */
+   at most three quarters of b are 1; with more ones, a product of dense matrices is faster. */
 static int find_entries(const float *x, int64_t rows, int64_t columns, float *base, float *step, int32_t *row_begin,
                         uint8_t *row_list, int32_t *column_begin, uint8_t *column_list) {
     int64_t bytes = (rows + 7) / 8;
