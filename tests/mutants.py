@@ -57,6 +57,7 @@ def named(file: str, name: str) -> str:
     return f"tests/test_{file}.py::test_{name}"
 
 
+OWN_CASES = named("devices", "each_device_has_the_products_of_its_own_cases")
 PRODUCTS = named("products", "a_product_is_exact")
 WARM_UP = named("estimators", "a_warm_up_climbs_the_bound_with_its_layers_weighted")
 CONSTANTS = named("independence", "the_paper_s_constants_are_the_defaults")
@@ -132,9 +133,17 @@ MUTANTS = (
     Mutant(
         "a gradient for each of several minibatches",
         "products.py",
-        "product(x, weights) if axes[1] is None else jnp.matmul(x, weights)",
-        "jnp.matmul(x, weights)",
+        "if axes[1] is not None:",
+        "if True:",
         named("products", "several_minibatches_are_one"),
+    ),
+    Mutant("all cases on each device", "learning.py", "with rows.devices():", "if True:", OWN_CASES),
+    Mutant(
+        "no sums of rows on several devices",
+        "products.py",
+        "return set(program.manual_axes) == set(mesh.axis_names)",
+        "return False",
+        OWN_CASES,
     ),
     # many samples, double control variates, comparisons
     Mutant("a control variate of the own weight", "estimators/ovis.py", "self.gamma * shares", "shares", OVIS),
@@ -1154,6 +1163,7 @@ def start_tests(folder: Path, tests: Sequence[str], *options: str, seconds: int 
     signal.alarm(seconds)
     os.chdir(folder)
     sys.path[:0] = [str(folder / "src")]
+    os.environ["PYTHONPATH"] = str(folder / "src")  # for what a test starts
     output = os.open("output", os.O_WRONLY | os.O_CREAT, 0o600)
     for stream in (1, 2):
         os.dup2(output, stream)

@@ -42,6 +42,54 @@ from nvil.cli import main
 main(sys.argv[1:])
 """
 
+PRODUCTS = """
+import jax
+
+jax.config.update("jax_num_cpu_devices", 3)
+
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+import nvil
+from nvil import kernels
+from nvil.devices import CASES, SpreadRows
+from nvil.products import product
+from nvil.rows import as_rows
+
+random = np.random.default_rng(0)
+mesh = Mesh(np.array(jax.devices()), (CASES,))
+rows = SpreadRows(as_rows((random.random((12, 100)) < 0.2).astype(np.uint8)), mesh, parts=False, cases=12).on_device()
+weights, delta = random.integers(-8, 9, (100, 64)), random.integers(-8, 9, (6, 64))
+weights, delta = (rows.everywhere(jnp.asarray(each, jnp.float32)) for each in (weights, delta))
+
+@jax.jit
+def both(rows, weights, delta):
+    x = rows.minibatch(jax.random.key(0), 6)
+
+    def value(weights):
+        forward = product(x, weights)
+        several = jax.vmap(product, (0, None))(jnp.stack([x, 1 - x]), weights)
+        return jnp.sum(forward * delta) + jnp.sum(several[1] * delta), (x, forward, several, product(x[:4], weights))
+
+    with rows.devices():
+        gradient, found = jax.grad(value, has_aux=True)(weights)
+    return gradient, *found
+
+gradient, x, forward, several, some = jax.device_get(both(rows, weights, delta))
+np.testing.assert_array_equal(forward, x @ weights)
+np.testing.assert_array_equal(several, np.stack([x, 1 - x]) @ weights)
+np.testing.assert_array_equal(some, x[:4] @ weights)
+np.testing.assert_array_equal(gradient, x.T @ delta + (1 - x).T @ delta)
+program = both.lower(rows, weights, delta).compile().as_text()
+assert ("nvil_add_rows" in program) == kernels.available()
+assert "f32[2,64]{1,0} custom-call" in program or not kernels.available()  # two of the six cases on each
+pair, learner = nvil.sbn(100, (64,)), nvil.Learner(batch_size=6)
+state = learner.init(rows.everywhere(pair), rows)
+assert ("nvil_add_rows" in jax.jit(learner.step).lower(state, rows).as_text()) == kernels.available()
+print("equal")
+"""
+
 PARTS = """
 import re
 
@@ -93,6 +141,11 @@ print("equal")
 
 def test_rows_in_parts_give_the_minibatches_of_rows_on_one_device():
     done = subprocess.run([sys.executable, "-c", PARTS], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "equal\n", done.stderr
+
+
+def test_each_device_has_the_products_of_its_own_cases():
+    done = subprocess.run([sys.executable, "-c", PRODUCTS], capture_output=True, text=True, timeout=300)
     assert done.stdout == "equal\n", done.stderr
 
 

@@ -105,6 +105,9 @@ class SpreadRows(Rows):
         arrays, static = eqx.partition(tree, eqx.is_array)
         return eqx.combine(jax.tree.map(put, arrays), static)
 
+    def devices(self) -> contextlib.AbstractContextManager[Any]:
+        return jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh)
+
     def _sharding(self, *axes: str) -> NamedSharding:
         return NamedSharding(self.mesh, PartitionSpec(*axes))
 

@@ -85,7 +85,8 @@ class Learner(eqx.Module):
         data_key, draw_key = jax.random.split(jax.random.fold_in(state.key, state.step))
         rows = rows.sparse() if takes_sparse(self.estimator, *state.params.pair) else rows
         x = rows.minibatch(data_key, self.batch_size, state.step)
-        gradients, estimator_state, info = self.estimator.gradients(draw_key, state.params, x, state.estimator)
+        with rows.devices():
+            gradients, estimator_state, info = self.estimator.gradients(draw_key, state.params, x, state.estimator)
         # The gradients point uphill and optax walks downhill.
         descent = jax.tree.map(jnp.negative, trained(gradients))
         updates, optimiser_state = self.optimiser.update(descent, state.optimiser, trained(state.params))

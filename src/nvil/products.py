@@ -35,7 +35,20 @@ def product(x: Any, weights: Float[Array, "inputs outputs"]) -> Float[Array, "*b
     if _spread_by_hand(x) or _spread_by_hand(weights):
         return x @ weights
     rows = x.reshape(-1, x.shape[-1])
-    return _product.bind(rows, weights).reshape(*x.shape[:-1], weights.shape[-1])
+    return _on_all_devices(rows, weights).reshape(*x.shape[:-1], weights.shape[-1])
+
+
+def _on_all_devices(x: Array, weights: Array) -> Array:
+    """The product, of which each device computes the rows of its own cases.
+
+    XLA would not spread a function that it does not know, so it is told to: by `Rows.devices`, within a learner's step.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or x.shape[0] % mesh.size:
+        return _product.bind(x, weights)
+    cases, everywhere = jax.sharding.PartitionSpec(mesh.axis_names), jax.sharding.PartitionSpec()
+    spread = jax.shard_map(_product.bind, mesh=mesh, in_specs=(cases, everywhere), out_specs=cases, check_vma=False)
+    return spread(x, weights)
 
 
 def _spread_by_hand(x: Array) -> bool:
@@ -115,7 +128,7 @@ def _primitive(name: str, matmul: Callable[..., Array], sum_rows: Callable[..., 
         first, second = context.avals_in
         known = all(isinstance(size, int) for size in (*first.shape, *second.shape))  # not so in `jax.export`
         fits = known and first.dtype == jnp.float32 and 0 < first.size < 2**31 and second.shape[1] >= 8
-        alone = getattr(context.module_context.axis_context, "num_devices", 1) == 1  # XLA would not spread our sums
+        alone = _on_one_device(context.module_context.axis_context)
         return (by_ours if fits and alone and kernels.available() else by_xla)(context, x, other)
 
     jitted = jax.jit(primitive.bind)
@@ -134,10 +147,20 @@ def _primitive(name: str, matmul: Callable[..., Array], sum_rows: Callable[..., 
     return primitive
 
 
+def _on_one_device(program: Any) -> bool:
+    """Whether a part of a program is for one device: all there is, or any of them within `jax.shard_map`."""
+    if (mesh := getattr(program, "mesh", None)) is not None:
+        return set(program.manual_axes) == set(mesh.axis_names)
+    return getattr(program, "num_devices", 1) == 1
+
+
 def _batched_product(values: Any, axes: Any) -> tuple[Array, int]:
     x, weights = (_axis_first(value, axis) for value, axis in zip(values, axes, strict=True))
+    if axes[1] is not None:
+        return jnp.matmul(x, weights), 0
     # With the same weights, several x are one of more rows.
-    return (product(x, weights) if axes[1] is None else jnp.matmul(x, weights)), 0
+    rows = _product.bind(x.reshape(-1, x.shape[-1]), weights)
+    return rows.reshape(*x.shape[:-1], weights.shape[-1]), 0
 
 
 def _batched_transposed_product(values: Any, axes: Any) -> tuple[Array, int]:

@@ -5,6 +5,7 @@ Whatever trains or evaluates takes a `Source`: rows that are all there (`Rows`),
 """
 
 import abc
+import contextlib
 import functools
 import sys
 import warnings
@@ -142,6 +143,10 @@ class Rows(eqx.Module):
     def everywhere(self, tree: Any) -> Any:
         """`tree` on every device that the rows are on."""
         return tree
+
+    def devices(self) -> contextlib.AbstractContextManager[Any]:
+        """Around what is computed of a minibatch, so that it is known on which devices."""
+        return contextlib.nullcontext()
 
     def hold_out(self, count: int, seed: int) -> "tuple[Rows, Rows]":
         """Split `count` random cases off: `(the rest, those)`, each in their old order."""
