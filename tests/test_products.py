@@ -2,6 +2,10 @@
 
 import logging
 import os
+import platform
+import shlex
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -173,6 +177,26 @@ def test_an_update_is_the_same_with_and_without(monkeypatch):
     assert there > gone == 0
     for own, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="these are options for x86")
+@pytest.mark.parametrize("options", ["-mno-avx512f", "-mno-avx512vbmi2", "-mno-avx"])
+def test_an_older_processor_has_the_same_products(options, tmp_path):
+    """What the functions are compiled to depends on what the processor can do."""
+    compiler = " ".join([*map(shlex.quote, kernels._compiler()), options])
+    environment = os.environ | {"CC": compiler, "XDG_CACHE_HOME": str(tmp_path)}
+    tests = [
+        f"{__file__}::{test.__name__}" for test in (test_a_product_is_exact, test_other_values_have_the_product_of_xla)
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", *tests],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert list(tmp_path.glob("nvil/kernels/*.so"))
 
 
 @pytest.fixture

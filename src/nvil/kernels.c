@@ -24,13 +24,21 @@
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 8, WIDEST = 13 }; /* vectors of a strip of columns, whose sums stay in registers */
-enum { BLOCK = 64 };             /* rows of a table, of which a strip stays in the nearest cache */
-enum { ROWS = 512 };             /* of the result, of which a strip stays in the next one */
+#ifdef __AVX512F__
+enum { LANES = 16 }; /* of a vector */
+#else
+enum { LANES = 8 };
+#endif
+enum { WIDEST = 10 }; /* vectors of a strip of columns, whose sums stay in registers */
+enum { BLOCK = 64 };  /* rows of a table, of which a strip stays in the nearest cache */
+enum { ROWS = 512 };  /* of the result, of which a strip stays in the next one */
+enum { OFTEN = 3 };   /* times that a row of a table is added, from which on a copy of it pays */
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef float aligned_vector __attribute__((vector_size(4 * LANES)));
 
 static int64_t blocks_of(int64_t rows) { return (rows + BLOCK - 1) / BLOCK; }
 
+#ifndef __AVX512VBMI2__
 /* The places, 0 to 7, of the bits of every byte, as eight bytes of which the first `ones[byte]` count. */
 static uint64_t places[256];
 static uint8_t ones[256];
@@ -39,12 +47,25 @@ __attribute__((constructor)) static void fill_places(void) {
         for (int bit = 0; bit < 8; bit++)
             if (byte >> bit & 1) places[byte] |= (uint64_t)bit << 8 * ones[byte]++;
 }
+#endif
 
-/* Append the places of the bits, `from` on; returns the new length. Up to eight bytes after it are overwritten. */
-INLINE int32_t append(uint8_t *list, int32_t length, unsigned byte, unsigned from) {
-    uint64_t all = places[byte] + from * UINT64_C(0x0101010101010101);
-    memcpy(list + length, &all, 8);
-    return length + ones[byte];
+/* Append the places of the bits; returns the new length. Up to 64 bytes after it are overwritten. */
+INLINE int32_t append(uint8_t *list, int32_t length, uint64_t bits) {
+#ifdef __AVX512VBMI2__
+    static const uint8_t all[64] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+                                    22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
+                                    44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+    _mm512_storeu_si512(list + length, _mm512_maskz_compress_epi8(bits, _mm512_loadu_si512(all)));
+    return length + __builtin_popcountll(bits);
+#else
+    for (int from = 0; from < 64; from += 8) {
+        unsigned byte = bits >> from & 255;
+        uint64_t own = places[byte] + from * UINT64_C(0x0101010101010101);
+        memcpy(list + length, &own, 8);
+        length += ones[byte];
+    }
+    return length;
+#endif
 }
 
 typedef int32_t mask __attribute__((vector_size(4 * LANES), aligned(4)));
@@ -69,28 +90,34 @@ INLINE vector values_at(const float *x, int64_t left) {
     return *(vector *)some;
 }
 
-/* A bit for each of eight values. */
+/* A bit for each of the values. */
 INLINE unsigned bits_of(mask on) {
-#ifdef __AVX2__
+#ifdef __AVX512F__
+    return _mm512_movepi32_mask((__m512i)on);
+#elif defined __AVX2__
     return (unsigned)_mm256_movemask_ps((__m256)on);
 #else
-    unsigned byte = 0;
-    for (int k = 0; k < LANES; k++) byte |= (unsigned)(on[k] & 1) << k;
-    return byte;
+    unsigned bits = 0;
+    for (int k = 0; k < LANES; k++) bits |= (unsigned)(on[k] & 1) << k;
+    return bits;
 #endif
 }
 
-/* x = base + step * b, b binary, `base` and `step` of a column each.
+/* Where blocks of 64 bits are on: the places within each block, and where those of each begin. */
+static int32_t list_ones(const uint64_t *bits, int64_t blocks, int32_t *begin, uint8_t *list) {
+    int32_t found = 0;
+    for (int64_t block = 0; block < blocks; block++) {
+        begin[block] = found;
+        found = append(list, found, bits[block]);
+    }
+    begin[blocks] = found;
+    return found;
+}
 
-   `row_list` holds, for each row and each block of 64 columns, the columns within the block where b is 1; they begin at
-   `row_begin[row * blocks + block]`. The same by columns, in blocks of rows. Returns whether x is such a matrix, and
-   at most three quarters of b are 1; with more ones, a product of dense matrices is faster. */
-static int find_entries(const float *x, int64_t rows, int64_t columns, float *base, float *step, int32_t *row_begin,
-                        uint8_t *row_list, int32_t *column_begin, uint8_t *column_list) {
-    int64_t bytes = (rows + 7) / 8;
-    uint8_t *bits = malloc(bytes * columns); /* of eight rows in a byte, for every column */
-    if (!bits) return 0;
-    mask other = {0}; /* whether a value is neither of the two of its column */
+/* Whether x = base + step * b, b binary, `base` and `step` of a column each; b as bits by rows and by columns, in blocks
+   of 64, which are zero at first. */
+static int split(const float *x, int64_t rows, int64_t columns, float *base, float *step, uint64_t *by_rows,
+                 uint64_t *by_columns) {
     for (int64_t j = 0; j < columns; j += LANES) {
         int64_t left = columns - j < LANES ? columns - j : LANES;
         vector first = base_of(values_at(x + j, left));
@@ -98,45 +125,42 @@ static int find_entries(const float *x, int64_t rows, int64_t columns, float *ba
         vector steps = chosen(down, (vector){0} - 1, (vector){0} + 1);
         memcpy(base + j, &first, left * sizeof(float));
         memcpy(step + j, &steps, left * sizeof(float));
-        other |= ~((mask)(first >= -0.5f) & (mask)(first <= 0.5f));
-        for (int64_t byte = 0; byte < bytes; byte++) {
-            mask eight = {0};
-            for (int64_t k = 0; k < 8 && byte * 8 + k < rows; k++) {
-                vector value = values_at(x + (byte * 8 + k) * columns + j, left);
+        mask other = ~((mask)(first >= -0.5f) & (mask)(first <= 0.5f)); /* whether a value is neither of the two */
+        for (int64_t i = 0; i < rows; i += 32) {
+            mask some = {0}; /* of 32 rows, a bit each */
+            for (int64_t k = 0; k < 32 && i + k < rows; k++) {
+                vector value = values_at(x + (i + k) * columns + j, left);
                 mask one = ones_of(value);
                 other |= (mask)(base_of(value) != first) | (one & ((mask)(value < 0) ^ down));
-                eight |= one & (1 << k);
+                some |= one & (int32_t)(UINT32_C(1) << k);
+                by_rows[(i + k) * blocks_of(columns) + j / BLOCK] |= (uint64_t)bits_of(one) << j % BLOCK;
             }
-            for (int64_t k = 0; k < left; k++) bits[byte * columns + j + k] = (uint8_t)eight[k];
+            for (int64_t k = 0; k < left; k++)
+                by_columns[(j + k) * blocks_of(rows) + i / BLOCK] |= (uint64_t)(uint32_t)some[k] << i % BLOCK;
         }
-        if (bits_of(other)) break;
+        if (bits_of(other)) return 0;
     }
-    if (bits_of(other)) {
-        free(bits);
-        return 0;
-    }
+    return 1;
+}
 
-    int32_t found = 0, most = (int32_t)(rows * columns / 4 * 3), *begin = column_begin;
-    for (int64_t j = 0; j < columns; j++) {
-        for (int64_t byte = 0; byte < bytes; byte++) {
-            if (byte % (BLOCK / 8) == 0) *begin++ = found;
-            found = append(column_list, found, bits[byte * columns + j], byte % (BLOCK / 8) * 8);
-        }
+/* x = base + step * b, b binary, `base` and `step` of a column each.
+
+   `row_list` holds, for each row and each block of 64 columns, the columns within the block where b is 1; they begin at
+   `row_begin[row * blocks + block]`. The same by columns, in blocks of rows. Returns whether x is such a matrix, and
+   at most five eighths of b are 1; with more ones, a product of dense matrices is faster. */
+static int find_entries(const float *x, int64_t rows, int64_t columns, float *base, float *step, int32_t *row_begin,
+                        uint8_t *row_list, int32_t *column_begin, uint8_t *column_list) {
+    int64_t row_blocks = rows * blocks_of(columns), column_blocks = columns * blocks_of(rows);
+    uint64_t *bits = calloc(row_blocks + column_blocks, sizeof(uint64_t));
+    if (!bits) return 0;
+    int binary = split(x, rows, columns, base, step, bits, bits + row_blocks);
+    if (binary) {
+        list_ones(bits + row_blocks, column_blocks, column_begin, column_list);
+        int32_t found = list_ones(bits, row_blocks, row_begin, row_list);
+        binary = found <= rows * columns / 8 * 5;
     }
     free(bits);
-    if (found > most) return 0;
-    *begin = found;
-
-    found = 0;
-    begin = row_begin;
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j += 8) {
-            if (j % BLOCK == 0) *begin++ = found;
-            vector values = values_at(x + i * columns + j, columns - j);
-            found = append(row_list, found, bits_of(ones_of(values)), j % BLOCK);
-        }
-    *begin = found;
-    return 1;
+    return binary;
 }
 
 /* What `add_rows` is given: out[r] = scale[r] * sum_t weight[t] table[t] + after[r] * sum before[t] table[t], the second
@@ -149,51 +173,76 @@ typedef struct {
     int64_t rows, table_rows, width;
 } Sums;
 
-/* Some rows of `out`, and as many vectors of each as are `wide`: one block of the table after another. */
-INLINE void add_strip(const int wide, const Sums *a, int64_t first, int64_t last, int64_t from) {
+static int any(const float *values, int64_t count) {
+    for (int64_t k = 0; k < count; k++)
+        if (values[k] != 0) return 1;
+    return 0;
+}
+
+/* Some rows of `out`, and as many vectors of each as are `wide`: one block of the table after another. The last of the
+   vectors begins `end` columns after the first, and may overlap the one before it. With `centred` there is a first sum;
+   with `copied` a block's strip is first put side by side, where it is aligned and no two rows share a place of a cache. */
+INLINE void add_strip(const int wide, const int centred, const int copied, const Sums *a, int64_t first, int64_t last,
+                      int64_t from, int64_t end) {
+#define AT(v) (v == wide - 1 ? end : v * LANES)
     int64_t blocks = blocks_of(a->table_rows);
+    aligned_vector near[BLOCK * WIDEST];
     vector common[WIDEST], total[WIDEST];
     UNROLLED for (int v = 0; v < wide; v++) common[v] = (vector){0};
     for (int64_t block = 0; block < blocks; block++) {
         int64_t start = block * BLOCK, rows = a->table_rows - start < BLOCK ? a->table_rows - start : BLOCK;
         const float *table = a->table + start * a->width + from, *before = a->before + start;
-        for (int64_t t = 0; t < rows; t++)
-            UNROLLED for (int v = 0; v < wide; v++)
-                common[v] += a->weight[start + t] * *(const vector *)(table + t * a->width + v * LANES);
+        if (centred || copied)
+            for (int64_t t = 0; t < rows; t++)
+                UNROLLED for (int v = 0; v < wide; v++) {
+                    vector value = *(const vector *)(table + t * a->width + AT(v));
+                    if (centred) common[v] += a->weight[start + t] * value;
+                    if (copied) near[t * wide + v] = before[t] * value;
+                }
         for (int64_t r = first; r < last; r++) {
             float *out = a->out + r * a->width + from;
             UNROLLED for (int v = 0; v < wide; v++)
-                total[v] = block ? *(const vector *)(out + v * LANES) : (vector){0};
+                total[v] = block ? *(const vector *)(out + AT(v)) : (vector){0};
             for (int32_t k = a->begin[r * blocks + block]; k < a->begin[r * blocks + block + 1]; k++) {
-                const float *row = table + a->list[k] * a->width;
+                int64_t t = a->list[k];
                 UNROLLED for (int v = 0; v < wide; v++)
-                    total[v] += before[a->list[k]] * *(const vector *)(row + v * LANES);
+                    total[v] += copied ? near[t * wide + v] : before[t] * *(const vector *)(table + t * a->width + AT(v));
             }
             if (block == blocks - 1)
                 UNROLLED for (int v = 0; v < wide; v++)
-                    total[v] = a->after[r] * total[v] + a->scale[r] * common[v];
-            UNROLLED for (int v = 0; v < wide; v++) *(vector *)(out + v * LANES) = total[v];
+                    total[v] = a->after[r] * total[v] + (centred ? a->scale[r] * common[v] : (vector){0});
+            UNROLLED for (int v = 0; v < wide; v++) *(vector *)(out + AT(v)) = total[v];
         }
     }
 }
 
-static void add_vectors(int64_t wide, const Sums *a, int64_t first, int64_t last, int64_t from) {
-#define WIDE(n) case n: add_strip(n, a, first, last, from); return;
+static void add_vectors(int64_t wide, int centred, int copied, const Sums *a, int64_t first, int64_t last, int64_t from,
+                        int64_t end) {
+#define STRIP(n, centred, copied) add_strip(n, centred, copied, a, first, last, from, end)
+#define WIDE(n) \
+    case n: \
+        if (centred && copied) STRIP(n, 1, 1); \
+        else if (centred) STRIP(n, 1, 0); \
+        else if (copied) STRIP(n, 0, 1); \
+        else STRIP(n, 0, 0); \
+        return;
     switch (wide) {
-        WIDE(1) WIDE(2) WIDE(3) WIDE(4) WIDE(5) WIDE(6) WIDE(7) WIDE(8) WIDE(9) WIDE(10) WIDE(11) WIDE(12) WIDE(13)
+        WIDE(1) WIDE(2) WIDE(3) WIDE(4) WIDE(5) WIDE(6) WIDE(7) WIDE(8) WIDE(9) WIDE(10)
     }
 }
 
 static void add_rows(const Sums *a) {
-    int64_t vectors = a->width / LANES, strips = (vectors + WIDEST - 1) / WIDEST;
+    int64_t vectors = (a->width + LANES - 1) / LANES, strips = (vectors + WIDEST - 1) / WIDEST;
+    int64_t lists = a->rows * blocks_of(a->table_rows);
+    int centred = any(a->weight, a->table_rows) && any(a->scale, a->rows);
+    int copied = a->begin[lists] >= OFTEN * a->table_rows;
     for (int64_t first = 0; first < a->rows; first += ROWS) {
         int64_t last = first + ROWS < a->rows ? first + ROWS : a->rows;
         for (int64_t s = 0; s < strips; s++) {
-            int64_t from = vectors * s / strips, to = vectors * (s + 1) / strips;
-            add_vectors(to - from, a, first, last, from * LANES);
+            int64_t from = vectors * s / strips * LANES, to = vectors * (s + 1) / strips * LANES;
+            int64_t end = (to < a->width ? to : a->width) - LANES - from;
+            add_vectors((to - from) / LANES, centred, copied, a, first, last, from, end);
         }
-        /* Columns that fill no vector are the last of one; those before them are computed once more. */
-        if (a->width % LANES) add_vectors(1, a, first, last, a->width - LANES);
     }
 }
 

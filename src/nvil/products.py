@@ -88,7 +88,7 @@ def _entries(x: Array) -> tuple[Array, Array, Array, tuple[Array, Array], tuple[
     XLA computes them once for all products with one x.
     """
     rows, columns = x.shape
-    room = rows * columns + 8
+    room = rows * columns + 64
     found = [
         jax.ShapeDtypeStruct((), jnp.bool),
         jax.ShapeDtypeStruct((columns,), x.dtype),
@@ -127,7 +127,7 @@ def _primitive(name: str, matmul: Callable[..., Array], sum_rows: Callable[..., 
     def lower_for_cpu(context: Any, x: Any, other: Any) -> Any:
         first, second = context.avals_in
         known = all(isinstance(size, int) for size in (*first.shape, *second.shape))  # not so in `jax.export`
-        fits = known and first.dtype == jnp.float32 and 0 < first.size < 2**31 and second.shape[1] >= 8
+        fits = known and first.dtype == jnp.float32 and 0 < first.size < 2**31 and second.shape[1] >= 16
         alone = _on_one_device(context.module_context.axis_context)
         return (by_ours if fits and alone and kernels.available() else by_xla)(context, x, other)
 
