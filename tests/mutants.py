@@ -59,6 +59,7 @@ def named(file: str, name: str) -> str:
 
 OWN_CASES = named("devices", "each_device_has_the_products_of_its_own_cases")
 PRODUCTS = named("products", "a_product_is_exact")
+SPARSE_PRODUCTS = named("products", "a_product_with_sparse_rows_is_exact")
 WARM_UP = named("estimators", "a_warm_up_climbs_the_bound_with_its_layers_weighted")
 CONSTANTS = named("independence", "the_paper_s_constants_are_the_defaults")
 Q_APART = named("independence", "every_sample_case_and_layer_of_q_is_drawn_apart")
@@ -125,6 +126,16 @@ MUTANTS = (
     ),
     Mutant("all rows of a block in the first half of it", "kernels.c", "some[k] << i % BLOCK", "some[k]", PRODUCTS),
     Mutant("columns of any values", "kernels.c", "(mask)(base_of(value) != first) |", "", PRODUCTS),
+    Mutant("words without their counts", "kernels.c", "i * width, value_at(e, k)", "i * width, 1", SPARSE_PRODUCTS),
+    Mutant("a gradient without counts", "kernels.c", "j * width, value_at(e, k)", "j * width, 1", SPARSE_PRODUCTS),
+    Mutant("no center of sparse rows", "sparse.py", "-x.center[:, None] *", "0 * x.center[:, None] *", SPARSE_PRODUCTS),
+    Mutant(
+        "the sums of one sample for all",
+        "kernels.c",
+        "value_at(e, k) * other[r * columns + j]",
+        "value_at(e, k) * other[r % e->cases * columns + j]",
+        named("products", "what_sparse_rows_are_summed_to_is_exact") + "[3]",
+    ),
     Mutant(
         "a base that its ones do not have",
         "kernels.c",

@@ -7,15 +7,19 @@ import shlex
 import subprocess
 import sys
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 
 import nvil
 from nvil import estimators, kernels
 from nvil.contracts import trained
 from nvil.products import product
+from nvil.rows import as_rows
+from nvil.sparse import repeated
 
 SHAPES = [(1, 512, 8), (7, 65, 64), (8, 64, 65), (9, 63, 104), (20, 784, 13), (65, 100, 105), (600, 70, 200)]
 """Cases, inputs, outputs: about the edges of bytes, blocks, vectors and strips."""
@@ -179,6 +183,97 @@ def test_an_update_is_the_same_with_and_without(monkeypatch):
         np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-4)
 
 
+def sparse_and_dense(values=np.uint8, width=300, picked=(3, 0, 5, 3, 19)):
+    """A minibatch of word counts, and the same as an array. Case 0 has no words, case 3 has many."""
+    random = np.random.default_rng(0)
+    counts = random.integers(1, 200, (20, width)) * (random.random((20, width)) < 0.01)
+    counts[0], counts[3, :100] = 0, 1
+    rows = as_rows(scipy.sparse.csr_array(counts.astype(values) - (0.5 * (counts > 0) if values == np.float32 else 0)))
+    minibatch = rows.on_device().sparse().take(jnp.asarray(picked), jax.random.key(0))
+    return minibatch, rows.dense()[list(picked)].astype(np.float32)
+
+
+@pytest.mark.parametrize("outputs", [1, 15, 50, 200])
+@pytest.mark.parametrize(
+    ("values", "width"), [(np.uint8, 300), (np.uint16, 300), (np.float32, 300), (np.uint8, 70_000)]
+)
+def test_a_product_with_sparse_rows_is_exact(values, width, outputs, monkeypatch):
+    random = np.random.default_rng(0)
+    sparse, dense = sparse_and_dense(values, width)
+    assert str(sparse.columns.dtype) == ("uint16" if width == 300 else "int32")
+    weights, delta = random.integers(-8, 9, (width, outputs)), random.integers(-8, 9, (len(dense), outputs))
+    forward, gradient = products_with(sparse, weights, delta)
+    np.testing.assert_array_equal(forward, dense @ weights)
+    np.testing.assert_array_equal(gradient, dense.T @ delta)
+    center = random.integers(0, 3, width).astype(np.float32)
+    forward, gradient = products_with(sparse - jnp.asarray(center), weights, delta)
+    np.testing.assert_array_equal(forward, (dense - center) @ weights)
+    np.testing.assert_array_equal(gradient, (dense - center).T @ delta)
+
+
+def products_with(sparse, weights, delta):
+    weights, delta = jnp.asarray(weights, jnp.float32), jnp.asarray(delta, jnp.float32)
+    gradient = jax.grad(lambda weights, x: jnp.sum((x @ weights) * delta))
+    compiled = jax.jit(gradient).lower(weights, sparse).compile()
+    assert "nvil_add_sparse_transposed" in compiled.as_text()
+    return jax.jit(lambda x, weights: x @ weights)(sparse, weights), compiled(weights, sparse)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_what_sparse_rows_are_summed_to_is_exact(times):
+    random = np.random.default_rng(0)
+    sparse, dense = sparse_and_dense()
+    sparse, dense = repeated(sparse, times), np.tile(dense, (times, 1))
+    other = jnp.asarray(random.integers(-8, 9, dense.shape), jnp.float32)
+    delta = jnp.asarray(random.integers(-8, 9, len(dense)), jnp.float32)
+    inner = jax.jit(lambda x, other: x.inner(other))
+    np.testing.assert_array_equal(inner(sparse, other), np.sum(dense * np.asarray(other), axis=1))
+    gradient = jax.grad(lambda other: jnp.sum(inner(sparse, other) * delta))(other)
+    np.testing.assert_array_equal(gradient, dense * np.asarray(delta)[:, None])
+    np.testing.assert_array_equal(jax.jit(lambda x: x.sums())(sparse), dense.sum(axis=1))
+
+
+def test_several_weights_of_sparse_rows_are_multiplied_one_by_one():
+    sparse, dense = sparse_and_dense()
+    weights = jnp.asarray(np.random.default_rng(0).integers(-8, 9, (3, 300, 20)), jnp.float32)
+    np.testing.assert_array_equal(jax.vmap(lambda weights: sparse @ weights)(weights), dense @ weights)
+
+
+def test_entries_out_of_bounds_are_passed_over():
+    """A damaged file ends nothing but itself."""
+    sparse, dense = sparse_and_dense()
+    beyond = eqx.tree_at(lambda x: x.columns, sparse, sparse.columns.at[jnp.asarray(sparse.begin[0])].set(300))
+    dense[np.array([0, 3]), int(sparse.columns[sparse.begin[0]])] = 0  # case 3 is there twice
+    weights = np.random.default_rng(0).integers(-8, 9, (300, 20))
+    np.testing.assert_array_equal(products_with(beyond, weights, np.ones((5, 20)))[0], dense @ weights)
+    longer = eqx.tree_at(lambda x: x.end, sparse, sparse.end.at[-1].set(2**31 - 1))
+    np.testing.assert_array_equal(
+        products_with(longer, weights, np.ones((5, 20)))[0][:-1], sparse_and_dense()[1][:-1] @ weights
+    )
+
+
+def test_an_update_from_documents_is_the_same_with_and_without(monkeypatch):
+    sparse, dense = sparse_and_dense()
+    pair = nvil.sbn(300, (20,), lengths=(4,), mean=dense.mean(axis=0))
+    estimator = estimators.nvil(samples=2)
+    params = nvil.Parameters(*pair, estimator.init(jax.random.key(0), pair, jnp.asarray(dense))[0])
+    state = estimator.init(jax.random.key(0), pair, jnp.asarray(dense))[1]
+
+    def gradients():
+        def of(params, x):
+            return trained(estimator.gradients(jax.random.key(1), params, x, state)[0])
+
+        compiled = jax.jit(of).lower(params, sparse).compile()
+        return compiled.as_text().count("nvil_"), jax.tree.leaves(compiled(params, sparse))
+
+    there, ours = gradients()
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    gone, theirs = gradients()
+    assert there > gone == 0
+    for own, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="these are options for x86")
 @pytest.mark.parametrize("options", ["-mno-avx512f", "-mno-avx512vbmi2", "-mno-avx"])
@@ -186,9 +281,13 @@ def test_an_older_processor_has_the_same_products(options, tmp_path):
     """What the functions are compiled to depends on what the processor can do."""
     compiler = " ".join([*map(shlex.quote, kernels._compiler()), options])
     environment = os.environ | {"CC": compiler, "XDG_CACHE_HOME": str(tmp_path)}
-    tests = [
-        f"{__file__}::{test.__name__}" for test in (test_a_product_is_exact, test_other_values_have_the_product_of_xla)
-    ]
+    exact = (
+        test_a_product_is_exact,
+        test_other_values_have_the_product_of_xla,
+        test_a_product_with_sparse_rows_is_exact,
+        test_what_sparse_rows_are_summed_to_is_exact,
+    )
+    tests = [f"{__file__}::{test.__name__}" for test in exact]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", *tests],
         env=environment,

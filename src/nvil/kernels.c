@@ -1,4 +1,4 @@
-/* Products with binary matrices, for `products.py`.
+/* Products with binary matrices, for `products.py`, and with sparse ones, for `sparse.py`.
 
    Compiled for the processor at hand by `kernels.py`, and called by XLA through its foreign function interface. Arrays
    are dense, row after row. No branch depends on single values of the data: where some are on and some are not, a
@@ -246,6 +246,65 @@ static void add_rows(const Sums *a) {
     }
 }
 
+/* Minibatches of sparse rows, `SparseCases`: case i has the entries from begin[i] up to end[i] of those of all the data. */
+typedef struct {
+    const int32_t *begin, *end;
+    const XLA_FFI_Buffer *values, *columns;
+    int64_t cases, stored;
+} Entries;
+
+/* Of the types that `sparse.py` lets through. */
+INLINE float value_at(const Entries *e, int64_t k) {
+    switch (e->values->dtype) {
+        case XLA_FFI_DataType_U8: return ((const uint8_t *)e->values->data)[k];
+        case XLA_FFI_DataType_U16: return ((const uint16_t *)e->values->data)[k];
+        default: return ((const float *)e->values->data)[k];
+    }
+}
+
+INLINE int64_t column_at(const Entries *e, int64_t k) {
+    return e->columns->dtype == XLA_FFI_DataType_U16 ? ((const uint16_t *)e->columns->data)[k]
+                                                     : ((const int32_t *)e->columns->data)[k];
+}
+
+/* For every entry of case i, its place k among those of all the data, and its column j; none is out of bounds. */
+#define FOR_ENTRIES(e, i, width, k, j) \
+    for (int64_t k = (e)->begin[i] < 0 ? 0 : (e)->begin[i], j; k < (e)->end[i] && k < (e)->stored; k++) \
+        if ((j = column_at(e, k)) >= 0 && j < (width))
+
+/* out += factor row */
+INLINE void add_row(float *restrict out, float factor, const float *restrict row, int64_t width) {
+    for (int64_t c = 0; c < width; c++) out[c] += factor * row[c];
+}
+
+/* out = x table */
+static void sparse_product(const Entries *e, const float *table, float *out, int64_t columns, int64_t width) {
+    memset(out, 0, e->cases * width * sizeof(float));
+    for (int64_t i = 0; i < e->cases; i++)
+        FOR_ENTRIES(e, i, columns, k, j) add_row(out + i * width, value_at(e, k), table + j * width, width);
+}
+
+/* out += x' delta */
+static void add_sparse_transposed(const Entries *e, const float *delta, float *out, int64_t columns, int64_t width) {
+    for (int64_t i = 0; i < e->cases; i++)
+        FOR_ENTRIES(e, i, columns, k, j) add_row(out + j * width, value_at(e, k), delta + i * width, width);
+}
+
+/* out[r] = sum_j x[r, j] other[r, j], where the cases of x are there as many times over as there are rows. */
+static void sparse_inner(const Entries *e, const float *other, float *out, int64_t rows, int64_t columns) {
+    for (int64_t r = 0; r < rows; r++) {
+        out[r] = 0;
+        FOR_ENTRIES(e, r % e->cases, columns, k, j) out[r] += value_at(e, k) * other[r * columns + j];
+    }
+}
+
+/* out[r, j] = x[r, j] delta[r] */
+static void sparse_outer(const Entries *e, const float *delta, float *out, int64_t rows, int64_t columns) {
+    memset(out, 0, rows * columns * sizeof(float));
+    for (int64_t r = 0; r < rows; r++)
+        FOR_ENTRIES(e, r % e->cases, columns, k, j) out[r * columns + j] += value_at(e, k) * delta[r];
+}
+
 /* Whether XLA only asks for which version of its interface a function was compiled; then it is answered. */
 static int asked_for_version(XLA_FFI_CallFrame *call) {
     XLA_FFI_Extension_Base *extension = call->extension_start;
@@ -277,5 +336,48 @@ XLA_FFI_Error *nvil_add_rows(XLA_FFI_CallFrame *call) {
                  ARGUMENT(5)->data, ARGUMENT(6)->data, out->data,   out->dims[0],      table->dims[0],
                  table->dims[1]};
     add_rows(&sums);
+    return NULL;
+}
+
+static Entries entries_of(XLA_FFI_CallFrame *call) {
+    XLA_FFI_Buffer *begin = ARGUMENT(0), *values = ARGUMENT(2);
+    return (Entries){begin->data, ARGUMENT(1)->data, values, ARGUMENT(3), begin->dims[0], values->dims[0]};
+}
+
+/* (begin, end, values, columns, table) -> out */
+XLA_FFI_Error *nvil_sparse_product(XLA_FFI_CallFrame *call) {
+    if (asked_for_version(call)) return NULL;
+    Entries entries = entries_of(call);
+    XLA_FFI_Buffer *table = ARGUMENT(4);
+    sparse_product(&entries, table->data, RESULT(0)->data, table->dims[0], table->dims[1]);
+    return NULL;
+}
+
+/* (begin, end, values, columns, delta, out) -> out, in the same place */
+XLA_FFI_Error *nvil_add_sparse_transposed(XLA_FFI_CallFrame *call) {
+    if (asked_for_version(call)) return NULL;
+    Entries entries = entries_of(call);
+    XLA_FFI_Buffer *out = RESULT(0);
+    if (out->data != ARGUMENT(5)->data)
+        memcpy(out->data, ARGUMENT(5)->data, out->dims[0] * out->dims[1] * sizeof(float));
+    add_sparse_transposed(&entries, ARGUMENT(4)->data, out->data, out->dims[0], out->dims[1]);
+    return NULL;
+}
+
+/* (begin, end, values, columns, other) -> out */
+XLA_FFI_Error *nvil_sparse_inner(XLA_FFI_CallFrame *call) {
+    if (asked_for_version(call)) return NULL;
+    Entries entries = entries_of(call);
+    XLA_FFI_Buffer *other = ARGUMENT(4);
+    sparse_inner(&entries, other->data, RESULT(0)->data, other->dims[0], other->dims[1]);
+    return NULL;
+}
+
+/* (begin, end, values, columns, delta) -> out */
+XLA_FFI_Error *nvil_sparse_outer(XLA_FFI_CallFrame *call) {
+    if (asked_for_version(call)) return NULL;
+    Entries entries = entries_of(call);
+    XLA_FFI_Buffer *out = RESULT(0);
+    sparse_outer(&entries, ARGUMENT(4)->data, out->data, out->dims[0], out->dims[1]);
     return NULL;
 }

@@ -26,7 +26,14 @@ from nvil import processor
 
 log = logging.getLogger("nvil")
 
-NAMES = ("nvil_entries", "nvil_add_rows")
+NAMES = (
+    "nvil_entries",
+    "nvil_add_rows",
+    "nvil_sparse_product",
+    "nvil_add_sparse_transposed",
+    "nvil_sparse_inner",
+    "nvil_sparse_outer",
+)
 OPTIONS = ("-std=gnu99", "-O3", "-fno-math-errno", "-ffp-contract=fast", "-fPIC", "-shared")
 SECONDS = 60
 """How long a compiler may take; it takes about two."""

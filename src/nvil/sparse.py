@@ -3,6 +3,9 @@
 Of 10,000 words a document has a hundred, so that a product with its counts is a sum over a hundred rows of weights, and
 the gradient of one changes a hundred rows. Only the softmax over all words, and what a centred input does to every
 weight, are dense.
+
+On a CPU, in single precision, functions in C go over the entries (`kernels.c`); elsewhere XLA gathers and scatters them
+(`SparseCases._fold`), which takes longer.
 """
 
 import dataclasses
@@ -13,6 +16,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+
+from nvil import kernels
 
 CHUNK = 2048
 """Entries that are added at a time at most, so that the rows of weights they stand for stay in the cache of a core."""
@@ -48,13 +53,12 @@ class SparseCases(eqx.Module):
     def inner(self, other: Float[Array, "cases width"]) -> Float[Array, " cases"]:
         """sum_j x_j other_j of every case."""
         assert self.center is None
-        return jax.vmap(_inner, (0, None))(other.reshape(self.times, -1, self.width), self).ravel()
+        return _inner(other, self)
 
     def sums(self) -> Float[Array, " cases"]:
         """sum_j x_j of every case: the lengths of documents."""
         assert self.center is None
-        once = self._fold(lambda total, case, _, value: total.at[case].add(value), jnp.zeros(len(self.begin)))
-        return jnp.tile(once, self.times)
+        return (self @ jnp.ones((self.width, 1)))[:, 0]
 
     def dense(self) -> Float[Array, "cases width"]:
         """The same as an array."""
@@ -108,14 +112,41 @@ def _running_sum(counts: Int[Array, " size"]) -> Int[Array, " size"]:
     return jax.lax.associative_scan(jnp.add, counts)
 
 
+def _called(
+    name: str, x: SparseCases, array: Array, result: tuple[int, ...], otherwise: Callable[..., Array], *into: Array
+) -> Array:
+    """The function of `kernels.c` of the entries of x and an array, or `otherwise`, where that cannot be called.
+
+    A result that is added to what is there is given as `into`.
+    """
+    stored = str(x.values.dtype) in ("uint8", "uint16", "float32") and str(x.columns.dtype) in ("uint16", "int32")
+    kinds = (x.begin.dtype, x.end.dtype, array.dtype)
+    if not stored or kinds != (jnp.int32, jnp.int32, jnp.float32) or not kernels.available():
+        return otherwise(x, array, *into)
+
+    def ours(x: SparseCases, *arrays: Array) -> Array:
+        call = jax.ffi.ffi_call(
+            name,
+            jax.ShapeDtypeStruct(result, jnp.float32),
+            input_output_aliases={5: 0} if into else None,
+            vmap_method="sequential",
+        )
+        return call(x.begin, x.end, x.values, x.columns, *arrays)
+
+    return jax.lax.platform_dependent(x, array, *into, cpu=ours, default=otherwise)
+
+
 @jax.custom_vjp
 def _product(weights: Float[Array, "width outputs"], x: SparseCases) -> Float[Array, "cases outputs"]:
     """x @ weights, whose gradient is x.T @ delta."""
-    total = jnp.zeros((len(x.begin), weights.shape[1]), weights.dtype)
-    total = x._fold(
-        lambda total, case, column, value: total.at[case].add(value[:, None] * weights.at[column].get(mode="clip")),
-        total,
-    )
+
+    def by_xla(x: SparseCases, weights: Array) -> Array:
+        return x._fold(
+            lambda total, case, column, value: total.at[case].add(value[:, None] * weights.at[column].get(mode="clip")),
+            jnp.zeros((len(x.begin), weights.shape[1]), weights.dtype),
+        )
+
+    total = _called("nvil_sparse_product", x, weights, (len(x.begin), weights.shape[1]), by_xla)
     return total if x.center is None else total - x.center @ weights
 
 
@@ -124,13 +155,16 @@ def _product_forward(weights: Array, x: SparseCases) -> tuple[Array, SparseCases
 
 
 def _product_backward(x: SparseCases, delta: Float[Array, "cases outputs"]) -> tuple[Array, None]:
+    def by_xla(x: SparseCases, delta: Array, gradient: Array) -> Array:
+        return x._fold(
+            lambda total, case, column, value: total.at[column].add(value[:, None] * delta[case], mode="drop"), gradient
+        )
+
     if x.center is None:
         gradient = jnp.zeros((x.width, delta.shape[1]), delta.dtype)
     else:
         gradient = -x.center[:, None] * jnp.sum(delta, axis=0)
-    return x._fold(
-        lambda total, case, column, value: total.at[column].add(value[:, None] * delta[case], mode="drop"), gradient
-    ), None
+    return _called("nvil_add_sparse_transposed", x, delta, gradient.shape, by_xla, gradient), None
 
 
 _product.defvjp(_product_forward, _product_backward)
@@ -138,10 +172,18 @@ _product.defvjp(_product_forward, _product_backward)
 
 @jax.custom_vjp
 def _inner(other: Float[Array, "cases width"], x: SparseCases) -> Float[Array, " cases"]:
-    total = jnp.zeros(len(x.begin), other.dtype)
-    return x._fold(
-        lambda total, case, column, value: total.at[case].add(value * other.at[case, column].get(mode="clip")), total
-    )
+    """sum_j x_j other_j of every case, whose gradient is x_j delta."""
+
+    def once(other: Array, x: SparseCases) -> Array:
+        return x._fold(
+            lambda total, case, column, value: total.at[case].add(value * other.at[case, column].get(mode="clip")),
+            jnp.zeros(len(x.begin), other.dtype),
+        )
+
+    def by_xla(x: SparseCases, other: Array) -> Array:
+        return jax.vmap(once, (0, None))(other.reshape(x.times, -1, x.width), x).ravel()
+
+    return _called("nvil_sparse_inner", x, other, other.shape[:1], by_xla)
 
 
 def _inner_forward(other: Array, x: SparseCases) -> tuple[Array, SparseCases]:
@@ -149,10 +191,16 @@ def _inner_forward(other: Array, x: SparseCases) -> tuple[Array, SparseCases]:
 
 
 def _inner_backward(x: SparseCases, delta: Float[Array, " cases"]) -> tuple[Array, None]:
-    gradient = jnp.zeros((len(x.begin), x.width), delta.dtype)
-    return x._fold(
-        lambda total, case, column, value: total.at[case, column].add(value * delta[case], mode="drop"), gradient
-    ), None
+    def once(delta: Array, x: SparseCases) -> Array:
+        return x._fold(
+            lambda total, case, column, value: total.at[case, column].add(value * delta[case], mode="drop"),
+            jnp.zeros((len(x.begin), x.width), delta.dtype),
+        )
+
+    def by_xla(x: SparseCases, delta: Array) -> Array:
+        return jax.vmap(once, (0, None))(delta.reshape(x.times, -1), x).reshape(x.shape)
+
+    return _called("nvil_sparse_outer", x, delta, x.shape, by_xla), None
 
 
 _inner.defvjp(_inner_forward, _inner_backward)
