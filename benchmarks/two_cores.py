@@ -4,8 +4,8 @@
 
 Every side trains the same SBN on the same minibatches in processes of its own, one after another, in several rounds:
 
-- one core: `nvil train`, one device with one thread;
-- threads: one device that may use both cores;
+- one core: `nvil train` on one core, as by `taskset -c 0`;
+- threads: `nvil train`, whose sums of rows are shared by two threads where there is enough to add;
 - devices: `nvil train --devices 2`, two devices of one process, one thread each;
 - processes: `--devices 2` in two processes, which talk by Gloo.
 
@@ -22,8 +22,8 @@ import time
 
 ROUNDS = 5
 SECONDS = 5.0
-SIDES = {"one core": (1, 1, False), "threads": (1, 1, True), "devices": (2, 1, False), "processes": (2, 2, False)}
-"""Devices in all, processes, and whether a device may use several threads."""
+SIDES = {"one core": (1, 1, 1), "threads": (1, 1, 2), "devices": (2, 1, 2), "processes": (2, 2, 2)}
+"""Devices in all, processes, and cores in all."""
 SIZES = (((200,), 100), ((200,), 400), ((200, 200), 100), ((200, 200), 400))
 
 
@@ -41,12 +41,14 @@ def main() -> None:
         print(f"| {'-'.join(map(str, hidden))} | {batch} | {' | '.join(rates)} |", flush=True)
 
 
-def measured(hidden: tuple[int, ...], batch: int, devices: int, processes: int, threads: bool) -> float:
+def measured(hidden: tuple[int, ...], batch: int, devices: int, processes: int, cores: int) -> float:
     """Updates per second of one side."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    environment = os.environ | {"XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={str(threads).lower()}"}
+    environment = os.environ | {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}  # as the command line has it
+    usable = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(usable)[:cores])  # which the processes inherit
     started = [
         subprocess.Popen(
             [sys.executable, __file__, json.dumps([hidden, batch, devices, processes, process, address])],
@@ -56,6 +58,7 @@ def measured(hidden: tuple[int, ...], batch: int, devices: int, processes: int, 
         )
         for process in range(processes)
     ]
+    os.sched_setaffinity(0, usable)
     rates = [float(each.communicate()[0].split()[-1]) for each in started]  # after what Gloo says
     return rates[0]
 

@@ -21,8 +21,8 @@ from nvil.products import product
 from nvil.rows import as_rows
 from nvil.sparse import repeated
 
-SHAPES = [(1, 512, 8), (7, 65, 64), (8, 64, 65), (9, 63, 104), (20, 784, 13), (65, 100, 105), (600, 70, 200)]
-"""Cases, inputs, outputs: about the edges of bytes, blocks, vectors and strips."""
+SHAPES = [(1, 512, 8), (7, 65, 64), (8, 64, 65), (9, 63, 104), (20, 784, 13), (65, 100, 105), (600, 270, 200)]
+"""Cases, inputs, outputs: about the edges of bytes, blocks, vectors and strips; the last is shared among threads."""
 KINDS = ["off", "few", "half", "most", "on", "centred", "negative", "mixed", "three"]
 
 
@@ -101,6 +101,31 @@ def test_a_case_has_the_same_product_in_any_company(centre):
     whole = jax.jit(product)(x, weights)
     for some in (slice(0, 1), slice(7, 9), slice(30, 40)):
         np.testing.assert_array_equal(jax.jit(product)(x[some], weights), whole[some])
+
+
+ON_SOME_CORES = """
+import os, sys
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[1])])  # of which XLA has a thread each
+import hashlib, jax, jax.numpy as jnp, numpy as np
+from nvil import kernels
+from nvil.products import product
+random = np.random.default_rng(0)
+x = jnp.asarray((random.random((600, 784)) < 0.3) - random.random(784), jnp.float32)
+weights, delta = (jnp.asarray(random.normal(size=shape), jnp.float32) for shape in ((784, 200), (600, 200)))
+gradient = jax.grad(lambda weights: jnp.sum(product(x, weights) * delta))
+results = jax.jit(product)(x, weights), jax.jit(gradient)(weights)
+print(kernels.available(), *(hashlib.sha256(np.asarray(each).tobytes()).hexdigest() for each in results))
+"""
+
+
+def test_several_threads_have_the_bits_of_one():
+    alone, together = (
+        subprocess.run([sys.executable, "-c", ON_SOME_CORES, cores], capture_output=True, text=True, check=True).stdout
+        for cores in ("1", "2")
+    )
+    assert alone.startswith("True")
+    assert alone == together
 
 
 def test_it_is_a_product_where_jit_is_disabled_and_where_the_sharding_is_given():

@@ -4,6 +4,7 @@
    are dense, row after row. No branch depends on single values of the data: where some are on and some are not, a
    processor guesses wrong too often. */
 
+#include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,10 +34,71 @@ enum { WIDEST = 10 }; /* vectors of a strip of columns, whose sums stay in regis
 enum { BLOCK = 64 };  /* rows of a table, of which a strip stays in the nearest cache */
 enum { ROWS = 512 };  /* of the result, of which a strip stays in the next one */
 enum { OFTEN = 3 };   /* times that a row of a table is added, from which on a copy of it pays */
+enum { SPLIT = 128 }; /* columns that are searched at a time */
+enum { MANY_VALUES = 1 << 16, MANY_SUMS = 1 << 20 }; /* from which on several threads pay */
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef float aligned_vector __attribute__((vector_size(4 * LANES)));
 
-static int64_t blocks_of(int64_t rows) { return (rows + BLOCK - 1) / BLOCK; }
+static int64_t parts_of(int64_t length, int64_t size) { return (length + size - 1) / size; }
+static int64_t blocks_of(int64_t rows) { return parts_of(rows, BLOCK); }
+
+/* Some work in parts, which are done in any order by whoever comes first: the thread that has it to do, and those of XLA's
+   that are free. The former waits for no part that nobody has begun, so that it never waits in vain. */
+typedef void Part(const void *work, int64_t part);
+typedef struct {
+    Part *part;
+    const void *work; /* of no use once all parts are taken */
+    int64_t parts, taken, done, holders;
+} Job;
+
+static void take_parts(Job *job) {
+    int64_t part;
+    while ((part = __atomic_fetch_add(&job->taken, 1, __ATOMIC_ACQ_REL)) < job->parts) {
+        job->part(job->work, part);
+        __atomic_fetch_add(&job->done, 1, __ATOMIC_ACQ_REL);
+    }
+}
+
+static void let_go(Job *job) {
+    if (__atomic_sub_fetch(&job->holders, 1, __ATOMIC_ACQ_REL) == 0) free(job);
+}
+
+static void help(void *job) {
+    take_parts(job);
+    let_go(job);
+}
+
+static int succeeded(const XLA_FFI_Api *api, XLA_FFI_Error *error) {
+    if (!error) return 1;
+    XLA_FFI_Error_Destroy_Args destroy = {XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, NULL, error};
+    api->XLA_FFI_Error_Destroy(&destroy);
+    return 0;
+}
+
+/* XLA's threads: as many as the process has cores. That XLA has its own products done by one, as the command line does by
+   `--xla_cpu_multi_thread_eigen=false`, does not change their number. */
+static int64_t threads_of(const XLA_FFI_CallFrame *call) {
+    int64_t threads = 1;
+    XLA_FFI_ThreadPool_NumThreads_Args ask = {XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE, NULL, call->ctx, &threads};
+    return succeeded(call->api, call->api->XLA_FFI_ThreadPool_NumThreads(&ask)) && threads > 1 ? threads : 1;
+}
+
+static void in_parts(const XLA_FFI_CallFrame *call, int64_t threads, Part *part, const void *work, int64_t parts) {
+    int64_t helpers = (threads < parts ? threads : parts) - 1;
+    Job *job = helpers > 0 ? malloc(sizeof(Job)) : NULL;
+    if (!job) {
+        for (int64_t k = 0; k < parts; k++) part(work, k);
+        return;
+    }
+    *job = (Job){part, work, parts, 0, 0, helpers + 1};
+    for (int64_t k = 0; k < helpers; k++) {
+        XLA_FFI_ThreadPool_Schedule_Args ask = {XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE, NULL, call->ctx, help, job};
+        if (!succeeded(call->api, call->api->XLA_FFI_ThreadPool_Schedule(&ask))) let_go(job);
+    }
+    take_parts(job);
+    while (__atomic_load_n(&job->done, __ATOMIC_ACQUIRE) < parts) sched_yield(); /* the last ones are nearly done */
+    let_go(job);
+}
 
 #ifndef __AVX512VBMI2__
 /* The places, 0 to 7, of the bits of every byte, as eight bytes of which the first `ones[byte]` count. */
@@ -104,63 +166,78 @@ INLINE unsigned bits_of(mask on) {
 }
 
 /* Where blocks of 64 bits are on: the places within each block, and where those of each begin. */
-static int32_t list_ones(const uint64_t *bits, int64_t blocks, int32_t *begin, uint8_t *list) {
+static void list_ones(const uint64_t *bits, int64_t blocks, int32_t *begin, uint8_t *list) {
     int32_t found = 0;
     for (int64_t block = 0; block < blocks; block++) {
         begin[block] = found;
         found = append(list, found, bits[block]);
     }
     begin[blocks] = found;
-    return found;
 }
 
-/* Whether x = base + step * b, b binary, `base` and `step` of a column each; b as bits by rows and by columns, in blocks
-   of 64, which are zero at first. */
-static int split(const float *x, int64_t rows, int64_t columns, float *base, float *step, uint64_t *by_rows,
-                 uint64_t *by_columns) {
-    for (int64_t j = 0; j < columns; j += LANES) {
-        int64_t left = columns - j < LANES ? columns - j : LANES;
-        vector first = base_of(values_at(x + j, left));
+/* x = base + step * b, b binary, `base` and `step` of a column each; b as bits by rows and by columns, in blocks of 64.
+
+   The lists of rows hold, for each row and each block of 64 columns, the columns within the block where b is 1; they begin
+   at `row_begin[row * blocks + block]`. The same by columns, in blocks of rows. */
+typedef struct {
+    const float *x;
+    int64_t rows, columns;
+    float *base, *step;
+    int32_t *row_begin, *column_begin;
+    uint8_t *row_list, *column_list;
+    uint64_t *by_rows, *by_columns; /* zero at first */
+    int *other;                     /* whether x is not such a matrix */
+} Search;
+
+/* One part of the columns. */
+static void split(const void *work, int64_t part) {
+    const Search *s = work;
+    int64_t rows = s->rows, columns = s->columns, last = (part + 1) * SPLIT < columns ? (part + 1) * SPLIT : columns;
+    for (int64_t j = part * SPLIT; j < last; j += LANES) {
+        int64_t left = last - j < LANES ? last - j : LANES;
+        vector first = base_of(values_at(s->x + j, left));
         mask down = (mask)(first > 0);
         vector steps = chosen(down, (vector){0} - 1, (vector){0} + 1);
-        memcpy(base + j, &first, left * sizeof(float));
-        memcpy(step + j, &steps, left * sizeof(float));
+        memcpy(s->base + j, &first, left * sizeof(float));
+        memcpy(s->step + j, &steps, left * sizeof(float));
         mask other = ~((mask)(first >= -0.5f) & (mask)(first <= 0.5f)); /* whether a value is neither of the two */
         for (int64_t i = 0; i < rows; i += 32) {
             mask some = {0}; /* of 32 rows, a bit each */
             for (int64_t k = 0; k < 32 && i + k < rows; k++) {
-                vector value = values_at(x + (i + k) * columns + j, left);
+                vector value = values_at(s->x + (i + k) * columns + j, left);
                 mask one = ones_of(value);
                 other |= (mask)(base_of(value) != first) | (one & ((mask)(value < 0) ^ down));
                 some |= one & (int32_t)(UINT32_C(1) << k);
-                by_rows[(i + k) * blocks_of(columns) + j / BLOCK] |= (uint64_t)bits_of(one) << j % BLOCK;
+                s->by_rows[(i + k) * blocks_of(columns) + j / BLOCK] |= (uint64_t)bits_of(one) << j % BLOCK;
             }
             for (int64_t k = 0; k < left; k++)
-                by_columns[(j + k) * blocks_of(rows) + i / BLOCK] |= (uint64_t)(uint32_t)some[k] << i % BLOCK;
+                s->by_columns[(j + k) * blocks_of(rows) + i / BLOCK] |= (uint64_t)(uint32_t)some[k] << i % BLOCK;
         }
-        if (bits_of(other)) return 0;
+        if (bits_of(other)) __atomic_store_n(s->other, 1, __ATOMIC_RELAXED);
+        if (__atomic_load_n(s->other, __ATOMIC_RELAXED)) return;
     }
-    return 1;
 }
 
-/* x = base + step * b, b binary, `base` and `step` of a column each.
+static void list(const void *work, int64_t part) {
+    const Search *s = work;
+    if (part == 0)
+        list_ones(s->by_rows, s->rows * blocks_of(s->columns), s->row_begin, s->row_list);
+    else
+        list_ones(s->by_columns, s->columns * blocks_of(s->rows), s->column_begin, s->column_list);
+}
 
-   `row_list` holds, for each row and each block of 64 columns, the columns within the block where b is 1; they begin at
-   `row_begin[row * blocks + block]`. The same by columns, in blocks of rows. Returns whether x is such a matrix, and
-   at most five eighths of b are 1; with more ones, a product of dense matrices is faster. */
-static int find_entries(const float *x, int64_t rows, int64_t columns, float *base, float *step, int32_t *row_begin,
-                        uint8_t *row_list, int32_t *column_begin, uint8_t *column_list) {
-    int64_t row_blocks = rows * blocks_of(columns), column_blocks = columns * blocks_of(rows);
-    uint64_t *bits = calloc(row_blocks + column_blocks, sizeof(uint64_t));
-    if (!bits) return 0;
-    int binary = split(x, rows, columns, base, step, bits, bits + row_blocks);
-    if (binary) {
-        list_ones(bits + row_blocks, column_blocks, column_begin, column_list);
-        int32_t found = list_ones(bits, row_blocks, row_begin, row_list);
-        binary = found <= rows * columns / 8 * 5;
-    }
-    free(bits);
-    return binary;
+/* Whether x is such a matrix, and at most five eighths of b are 1; with more ones, a product of dense matrices is faster. */
+static int find_entries(const XLA_FFI_CallFrame *call, Search *s) {
+    int64_t row_blocks = s->rows * blocks_of(s->columns), column_blocks = s->columns * blocks_of(s->rows);
+    int other = 0;
+    if (!(s->by_rows = calloc(row_blocks + column_blocks, sizeof(uint64_t)))) return 0;
+    s->by_columns = s->by_rows + row_blocks;
+    s->other = &other;
+    int64_t threads = s->rows * s->columns < MANY_VALUES ? 1 : threads_of(call);
+    in_parts(call, threads, split, s, parts_of(s->columns, SPLIT));
+    if (!other) in_parts(call, threads, list, s, 2);
+    free(s->by_rows);
+    return !other && s->row_begin[row_blocks] <= s->rows * s->columns / 8 * 5;
 }
 
 /* What `add_rows` is given: out[r] = scale[r] * sum_t weight[t] table[t] + after[r] * sum before[t] table[t], the second
@@ -171,6 +248,8 @@ typedef struct {
     const float *table, *before, *after, *weight, *scale;
     float *out;
     int64_t rows, table_rows, width;
+    int64_t vectors, strips; /* of columns; strips are of some vectors each */
+    int centred, copied;     /* as `add_strip` has them */
 } Sums;
 
 static int any(const float *values, int64_t count) {
@@ -231,19 +310,27 @@ static void add_vectors(int64_t wide, int centred, int copied, const Sums *a, in
     }
 }
 
-static void add_rows(const Sums *a) {
-    int64_t vectors = (a->width + LANES - 1) / LANES, strips = (vectors + WIDEST - 1) / WIDEST;
-    int64_t lists = a->rows * blocks_of(a->table_rows);
-    int centred = any(a->weight, a->table_rows) && any(a->scale, a->rows);
-    int copied = a->begin[lists] >= OFTEN * a->table_rows;
+/* One strip of columns. */
+static void add_part(const void *work, int64_t strip) {
+    const Sums *a = work;
+    int64_t from = a->vectors * strip / a->strips * LANES, to = a->vectors * (strip + 1) / a->strips * LANES;
+    int64_t end = (to < a->width ? to : a->width) - LANES - from;
     for (int64_t first = 0; first < a->rows; first += ROWS) {
         int64_t last = first + ROWS < a->rows ? first + ROWS : a->rows;
-        for (int64_t s = 0; s < strips; s++) {
-            int64_t from = vectors * s / strips * LANES, to = vectors * (s + 1) / strips * LANES;
-            int64_t end = (to < a->width ? to : a->width) - LANES - from;
-            add_vectors((to - from) / LANES, centred, copied, a, first, last, from, end);
-        }
+        add_vectors((to - from) / LANES, a->centred, a->copied, a, first, last, from, end);
     }
+}
+
+static void add_rows(const XLA_FFI_CallFrame *call, Sums *a) {
+    int64_t added = a->begin[a->rows * blocks_of(a->table_rows)];
+    int64_t threads = added * a->width < MANY_SUMS ? 1 : threads_of(call);
+    a->vectors = parts_of(a->width, LANES);
+    int64_t fewest = parts_of(a->vectors, WIDEST), most = a->vectors / 2; /* shared among threads, of two at least */
+    a->strips = parts_of(fewest, threads) * threads;                      /* as many for each */
+    if (a->strips > most) a->strips = most > fewest ? most : fewest;
+    a->centred = any(a->weight, a->table_rows) && any(a->scale, a->rows);
+    a->copied = added >= OFTEN * a->table_rows;
+    in_parts(call, threads, add_part, a, a->strips);
 }
 
 /* Minibatches of sparse rows, `SparseCases`: case i has the entries from begin[i] up to end[i] of those of all the data. */
@@ -322,9 +409,10 @@ static int asked_for_version(XLA_FFI_CallFrame *call) {
 XLA_FFI_Error *nvil_entries(XLA_FFI_CallFrame *call) {
     if (asked_for_version(call)) return NULL;
     XLA_FFI_Buffer *x = ARGUMENT(0);
-    *(uint8_t *)RESULT(0)->data =
-        (uint8_t)find_entries(x->data, x->dims[0], x->dims[1], RESULT(1)->data, RESULT(2)->data, RESULT(3)->data,
-                              RESULT(4)->data, RESULT(5)->data, RESULT(6)->data);
+    Search search = {.x = x->data, .rows = x->dims[0], .columns = x->dims[1], .base = RESULT(1)->data,
+                     .step = RESULT(2)->data, .row_begin = RESULT(3)->data, .row_list = RESULT(4)->data,
+                     .column_begin = RESULT(5)->data, .column_list = RESULT(6)->data};
+    *(uint8_t *)RESULT(0)->data = (uint8_t)find_entries(call, &search);
     return NULL;
 }
 
@@ -332,10 +420,11 @@ XLA_FFI_Error *nvil_entries(XLA_FFI_CallFrame *call) {
 XLA_FFI_Error *nvil_add_rows(XLA_FFI_CallFrame *call) {
     if (asked_for_version(call)) return NULL;
     XLA_FFI_Buffer *table = ARGUMENT(2), *out = RESULT(0);
-    Sums sums = {ARGUMENT(0)->data, ARGUMENT(1)->data, table->data, ARGUMENT(3)->data, ARGUMENT(4)->data,
-                 ARGUMENT(5)->data, ARGUMENT(6)->data, out->data,   out->dims[0],      table->dims[0],
-                 table->dims[1]};
-    add_rows(&sums);
+    Sums sums = {.begin = ARGUMENT(0)->data, .list = ARGUMENT(1)->data, .table = table->data,
+                 .before = ARGUMENT(3)->data, .after = ARGUMENT(4)->data, .weight = ARGUMENT(5)->data,
+                 .scale = ARGUMENT(6)->data, .out = out->data, .rows = out->dims[0], .table_rows = table->dims[0],
+                 .width = table->dims[1]};
+    add_rows(call, &sums);
     return NULL;
 }
 

@@ -40,7 +40,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exit with 2 for a mistake in what was asked, 1 for a failure."""
     words = sys.argv[1:] if arguments is None else arguments
-    # Small networks train fastest on one thread, and two runs side by side each get a core.
+    # XLA's own products of small networks are fastest on one thread; ours (`kernels.c`) take several where that pays.
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
     handler = _ToStandardError()
     handler.setFormatter(logging.Formatter("nvil: %(message)s"))
