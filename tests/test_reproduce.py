@@ -297,6 +297,15 @@ def test_misses_are_marked_for_wake_sleep_too(tmp_path):
     assert below in render(tmp_path).read_text()
 
 
+@pytest.mark.parametrize(("figure", "what"), [(120.849, "+0.05 (level)"), (120.76, "\N{MINUS SIGN}0.04 (level)")])
+def test_what_is_the_paper_s_figure_to_its_last_digit_is_level_with_it(tmp_path, figure, what):
+    results.save(made(row="sbn-200-ws", figure=figure, paper=120.8), tmp_path)
+    page = render(tmp_path).read_text()
+    assert f"| 120.8 | 120.8 | {what} |" in page
+    assert "Our wake-sleep is below" not in page
+    assert "| -120.8 | -120.8 (level) |" in front_page(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("bounds", "essential", "least"),
     [

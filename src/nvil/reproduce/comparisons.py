@@ -44,6 +44,11 @@ def best(result: dict[str, Any]) -> float:
     return max(bound for bound in result["curve"]["validation_bound"] if bound is not None)
 
 
+def rounded(value: float | None) -> str:
+    """To as many digits as the paper gives."""
+    return "" if value is None else f"{value:.0f}" if abs(value) >= 300 else f"{value:.1f}"
+
+
 def signed(difference: float) -> str:
     """With its sign, and a second digit where the first alone would be zero."""
     return f"{difference:+.{1 if abs(difference) >= 0.05 else 2}f}".replace("-", MINUS)
@@ -66,7 +71,8 @@ def _wake_sleep(found: dict[Any, Any]) -> list[str]:
     differences = {}
     for row in presets.description("table1")["rows"]:
         if result := of("table1", row, "WS", "best", found):
-            differences[f"{row['model']} {row['dim']}"] = result["bound"] + row["paper"]["WS"]
+            level = rounded(result["figure"]) == rounded(row["paper"]["WS"])
+            differences[f"{row['model']} {row['dim']}"] = 0 if level else result["bound"] + row["paper"]["WS"]
     below = {name: difference for name, difference in differences.items() if difference < 0}
     if not below:
         return []

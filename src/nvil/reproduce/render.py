@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nvil.reproduce import presets
-from nvil.reproduce.comparisons import MINUS, best, comparisons, of, signed
+from nvil.reproduce.comparisons import MINUS, best, comparisons, of, rounded, signed
 from nvil.reproduce.extrapolation import pace, updates_until
 from nvil.reproduce.results import load_all, seconds_to_pass
 from nvil.runs.storage import save_text
@@ -18,7 +18,8 @@ test figure of one run (seed {seeds}), beside the paper's. Each cell is made by 
 `nvil reproduce table1 --row sbn-200-nvil`; its JSON file also holds the protocol, the config, versions and the curve.
 
 Figures of Tables 1 and 2 are negative bounds in nats per case, as the paper prints them (lower is better): means over
-10 samples from the inference network for each of the 10,000 test cases. Dim lists the deepest layer first.
+10 samples from the inference network for each of the 10,000 test cases. Dim lists the deepest layer first. What is worse
+than the paper's figure is a miss; what is the same to its last digit is level with it.
 """
 ELSEWHERE = "† On another corpus than the paper's: not comparable with its figure."
 APPROXIMATE = """≈ An approximate comparison: the same collection of documents, but not the paper's own word counts
@@ -65,7 +66,7 @@ def _table(table: str, found: dict[Any, Any]) -> str:
             difference = _difference(ours[1], paper) if _same_corpus(table, column, ours[1]) else ""
             if difference and contents.get("approximate"):
                 difference = f"≈ {difference}"
-            entries += [_shown(paper), *figures, difference]
+            entries += [rounded(paper), *figures, difference]
             shown += ours
         rows.append(entries)
     lines = [f"\n## Table {table[-1]}: {contents['title'][0].lower() + contents['title'][1:]}\n"]
@@ -136,10 +137,10 @@ def front_page(folder: Path) -> str:
         by_nvil, by_wake_sleep = (of("table1", row, column, "best", found) for column in ("NVIL", "WS"))
         minutes = "" if by_nvil is None else f"{by_nvil['curve']['seconds'][-1] / 60:.0f} min"
         numbers = [
-            _shown(-row["paper"]["NVIL"]),
+            rounded(-row["paper"]["NVIL"]),
             _bound_of(by_nvil),
             minutes,
-            _shown(-row["paper"]["WS"]),
+            rounded(-row["paper"]["WS"]),
             _bound_of(by_wake_sleep),
         ]
         lines.append(f"| {row['model']} | {row['dim']} | {' | '.join(numbers)} |")
@@ -150,8 +151,7 @@ def front_page(folder: Path) -> str:
 def _bound_of(result: dict[str, Any] | None) -> str:
     if result is None:
         return "not yet"
-    miss = " (miss)" if result["figure"] > result["paper"] else ""
-    return f"{_shown(result['bound'])}{_mark(result)}{miss}"
+    return f"{rounded(result['bound'])}{_mark(result)}{_standing(result['figure'], result['paper'])}"
 
 
 def _mark(result: dict[str, Any]) -> str:
@@ -171,7 +171,7 @@ def _quoted(table: str, found: dict[Any, Any]) -> list[str]:
         return []
     ours = [found.get((table, each.row, "rival" if each.by is None else "best")) for each in quoted]
     rows = [
-        [each.model, each.dim, each.column or "MNIST", _shown(each.value), _figure_of(result) + _of_few(result)]
+        [each.model, each.dim, each.column or "MNIST", rounded(each.value), _figure_of(result) + _of_few(result)]
         for each, result in zip(quoted, ours, strict=True)
     ]
     measured = "what we measure on our data" if any(row[-1] for row in rows) else "what we have not measured yet"
@@ -213,7 +213,7 @@ def _times(found: dict[Any, Any]) -> str:
         seconds = seconds_to_pass(result)
         passed = "not passed" if seconds is None else f"{seconds / 60:.1f} min"
         whole = result["curve"]["seconds"][-1] / 60
-        figures = f"{_shown(result['paper'])} | {_figure_of(result)} | {_shown(-best(result))}"
+        figures = f"{rounded(result['paper'])} | {_figure_of(result)} | {rounded(-best(result))}"
         lines.append(f"| {row} | {recipe} | {figures} | {passed} | {whole:.0f} min | {result['updates']:,} |")
     return "\n".join(lines) if len(lines) > 4 else ""
 
@@ -256,8 +256,8 @@ def _figure(folder: Path, found: dict[Any, Any]) -> str:
     ]
     for cell, result in curves.items():
         if result is not None:
-            highest = _shown(best(result))
-            bound = f"{_shown(result['bound'])}{_mark(result)}"
+            highest = rounded(best(result))
+            bound = f"{rounded(result['bound'])}{_mark(result)}"
             lines.append(f"| {cell.dim} | {cell.column} | {highest} | {bound} | {result['updates']:,} |")
     return "\n".join(lines + _stale(list(curves.values())))
 
@@ -334,7 +334,7 @@ def _details(results: list[dict[str, Any]]) -> str:
         perplexity = presets.description(each["table"])["metric"] == "perplexity"
         errors = [None if perplexity else each.get(name) for name in ("bound_se", "monte_carlo_se")]
         shown = ["" if error is None else f"{error:.2f}" for error in errors]
-        shown.append(_shown(-likelihood["log_likelihood"]) if (likelihood := each.get("importance")) else "")
+        shown.append(rounded(-likelihood["log_likelihood"]) if (likelihood := each.get("importance")) else "")
         lines.append(
             f"| {each['table']} {each['row']} | {each['recipe']} | {_figure_of(each)} | {' | '.join(shown)} "
             f"| {each['updates'] or 0:,} | {each.get('made_with', {}).get('commit', '')} |"
@@ -348,15 +348,15 @@ def _details(results: list[dict[str, Any]]) -> str:
 
 
 def _figure_of(result: dict[str, Any] | None) -> str:
-    return "" if result is None else _shown(result["figure"]) + _mark(result)
-
-
-def _shown(value: float | None) -> str:
-    return "" if value is None else f"{value:.0f}" if abs(value) >= 300 else f"{value:.1f}"
+    return "" if result is None else rounded(result["figure"]) + _mark(result)
 
 
 def _difference(result: dict[str, Any] | None, paper: float | None) -> str:
     if result is None or paper is None:
         return ""
-    difference = result["figure"] - paper
-    return signed(difference) + (" (miss)" if difference > 0 else "")
+    return signed(result["figure"] - paper) + _standing(result["figure"], paper)
+
+
+def _standing(figure: float, paper: float) -> str:
+    """A figure that is worse than the paper's is a miss; one that is the same to the paper's last digit is level."""
+    return " (level)" if rounded(figure) == rounded(paper) else " (miss)" if figure > paper else ""
