@@ -1,7 +1,7 @@
 /* Products with binary matrices, for `products.py`, and with sparse ones, for `sparse.py`.
 
-   Compiled for the processor at hand by `kernels.py`, and called by XLA through its foreign function interface. Arrays
-   are dense, row after row. No branch depends on single values of the data: where some are on and some are not, a
+   Compiled for the processor at hand by `kernels.py`, and called by XLA through its foreign function interface. Matrices
+   are stored row after row. With binary ones no branch depends on single values: where some are on and some are not, a
    processor guesses wrong too often. */
 
 #include <sched.h>
@@ -26,7 +26,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 #ifdef __AVX512F__
-enum { LANES = 16 }; /* of a vector */
+enum { LANES = 16 }; /* of a vector; `products.py` asks for no sums of fewer columns */
 #else
 enum { LANES = 8 };
 #endif
@@ -75,8 +75,8 @@ static int succeeded(const XLA_FFI_Api *api, XLA_FFI_Error *error) {
     return 0;
 }
 
-/* XLA's threads: as many as the process has cores. That XLA has its own products done by one, as the command line does by
-   `--xla_cpu_multi_thread_eigen=false`, does not change their number. */
+/* XLA's threads, one per core that the process may use. They are there even where XLA's own products use only one, as with
+   `--xla_cpu_multi_thread_eigen=false` on the command line. */
 static int64_t threads_of(const XLA_FFI_CallFrame *call) {
     int64_t threads = 1;
     XLA_FFI_ThreadPool_NumThreads_Args ask = {XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE, NULL, call->ctx, &threads};
@@ -155,7 +155,7 @@ INLINE vector values_at(const float *x, int64_t left) {
 /* A bit for each of the values. */
 INLINE unsigned bits_of(mask on) {
 #ifdef __AVX512F__
-    return _mm512_movepi32_mask((__m512i)on);
+    return _mm512_cmplt_epi32_mask((__m512i)on, _mm512_setzero_si512());
 #elif defined __AVX2__
     return (unsigned)_mm256_movemask_ps((__m256)on);
 #else
@@ -307,6 +307,7 @@ static void add_vectors(int64_t wide, int centred, int copied, const Sums *a, in
         return;
     switch (wide) {
         WIDE(1) WIDE(2) WIDE(3) WIDE(4) WIDE(5) WIDE(6) WIDE(7) WIDE(8) WIDE(9) WIDE(10)
+        default: abort(); /* WIDEST is 10 */
     }
 }
 
@@ -429,8 +430,9 @@ XLA_FFI_Error *nvil_add_rows(XLA_FFI_CallFrame *call) {
 }
 
 static Entries entries_of(XLA_FFI_CallFrame *call) {
-    XLA_FFI_Buffer *begin = ARGUMENT(0), *values = ARGUMENT(2);
-    return (Entries){begin->data, ARGUMENT(1)->data, values, ARGUMENT(3), begin->dims[0], values->dims[0]};
+    XLA_FFI_Buffer *begin = ARGUMENT(0), *values = ARGUMENT(2), *columns = ARGUMENT(3);
+    int64_t stored = values->dims[0] < columns->dims[0] ? values->dims[0] : columns->dims[0];
+    return (Entries){begin->data, ARGUMENT(1)->data, values, columns, begin->dims[0], stored};
 }
 
 /* (begin, end, values, columns, table) -> out */

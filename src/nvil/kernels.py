@@ -54,8 +54,8 @@ def _registered() -> bool:
         library = _library()
         for name in NAMES:
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, name)), platform="cpu")
-    except (OSError, AttributeError, RuntimeError, subprocess.SubprocessError) as error:
-        log.debug("XLA has the products with binary values: %s", error)
+    except (OSError, AttributeError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
+        log.debug("XLA has the products with binary values and sparse rows: %s", error)
         return False
     return True
 

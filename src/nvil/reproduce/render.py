@@ -18,8 +18,8 @@ test figure of one run (seed {seeds}), beside the paper's. Each cell is made by 
 `nvil reproduce table1 --row sbn-200-nvil`; its JSON file also holds the protocol, the config, versions and the curve.
 
 Figures of Tables 1 and 2 are negative bounds in nats per case, as the paper prints them (lower is better): means over
-10 samples from the inference network for each of the 10,000 test cases. Dim lists the deepest layer first. What is worse
-than the paper's figure is a miss; what is the same to its last digit is level with it.
+10 samples from the inference network for each of the 10,000 test cases. Dim lists the deepest layer first.
+A figure that is worse than the paper's is a miss; one that is the same to its last digit is level with it.
 """
 ELSEWHERE = "† On another corpus than the paper's: not comparable with its figure."
 APPROXIMATE = """≈ An approximate comparison: the same collection of documents, but not the paper's own word counts
