@@ -60,6 +60,7 @@ def named(file: str, name: str) -> str:
 OWN_CASES = named("devices", "each_device_has_the_products_of_its_own_cases")
 PRODUCTS = named("products", "a_product_is_exact")
 SPARSE_PRODUCTS = named("products", "a_product_with_sparse_rows_is_exact")
+DRAWN = named("products", "units_are_drawn_in_their_order")
 WARM_UP = named("estimators", "a_warm_up_climbs_the_bound_with_its_layers_weighted")
 CONSTANTS = named("independence", "the_paper_s_constants_are_the_defaults")
 Q_APART = named("independence", "every_sample_case_and_layer_of_q_is_drawn_apart")
@@ -128,6 +129,8 @@ MUTANTS = (
     Mutant("columns not searched", "kernels.c", "split, s, parts_of(s->columns, SPLIT)", "split, s, 1", PRODUCTS),
     Mutant("a strip that no thread has", "kernels.c", "add_part, a, a->strips", "add_part, a, a->strips - 1", PRODUCTS),
     Mutant("columns of any values", "kernels.c", "(mask)(base_of(value) != first) |", "", PRODUCTS),
+    Mutant("the last unit left alone", "kernels.c", "units - j - 1);", "units - j - 2);", DRAWN),
+    Mutant("units that know of no other", "kernels.c", "if (on) add_row(value", "if (0) add_row(value", DRAWN),
     Mutant("words without their counts", "kernels.c", "i * width, value_at(e, k)", "i * width, 1", SPARSE_PRODUCTS),
     Mutant("a gradient without counts", "kernels.c", "j * width, value_at(e, k)", "j * width, 1", SPARSE_PRODUCTS),
     Mutant("no center of sparse rows", "sparse.py", "-x.center[:, None] *", "0 * x.center[:, None] *", SPARSE_PRODUCTS),

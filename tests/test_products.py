@@ -17,6 +17,7 @@ import scipy.sparse
 import nvil
 from nvil import estimators, kernels
 from nvil.contracts import trained
+from nvil.layers import sample_in_order
 from nvil.products import product
 from nvil.rows import as_rows
 from nvil.sparse import repeated
@@ -325,6 +326,39 @@ def test_an_update_from_documents_is_the_same_with_and_without(monkeypatch):
         np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-3)
 
 
+def drawn_in_order(margin, within):
+    """The definition, one unit after another; all sums are exact."""
+    value = np.zeros_like(margin)
+    for j in range(margin.shape[1]):
+        value[:, j] = margin[:, j] + value[:, :j] @ within[:j, j] > 0
+    return value
+
+
+@pytest.mark.parametrize(("cases", "units"), [(1, 1), (7, 2), (9, 33), (40, 150), (100, 200)])
+def test_units_are_drawn_in_their_order(cases, units):
+    random = np.random.default_rng(units)
+    margin = random.integers(-9, 6, (cases, units)).astype(np.float32)
+    margin[0, 0] = np.nan  # is not positive
+    within = random.integers(-3, 4, (units, units)).astype(np.float32)
+    program = jax.jit(sample_in_order).lower(margin, within).compile()
+    assert "nvil_draw_in_order" in program.as_text()
+    np.testing.assert_array_equal(program(margin, within), drawn_in_order(margin, within))
+    several = np.stack([margin, margin[::-1]])
+    each = jax.jit(jax.vmap(sample_in_order, (0, None)))(several, within)
+    np.testing.assert_array_equal(each, [drawn_in_order(margin, within) for margin in several])
+
+
+def test_units_drawn_in_order_have_no_derivatives_and_are_those_of_blocks(monkeypatch):
+    random = np.random.default_rng(0)
+    margin, within = random.integers(-9, 6, (20, 70)), np.triu(random.integers(-3, 4, (70, 70)), 1)
+    margin, within = jnp.asarray(margin, jnp.float32), jnp.asarray(within, jnp.float32)
+    gradient = jax.grad(lambda margin: jnp.sum(sample_in_order(margin, within)))(margin)
+    np.testing.assert_array_equal(gradient, 0)
+    ours = jax.jit(sample_in_order)(margin, within)
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    np.testing.assert_array_equal(ours, jax.jit(lambda margin: sample_in_order(margin, within))(margin))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="these are options for x86")
 @pytest.mark.parametrize("options", ["-mno-avx512f", "-mno-avx512dq", "-mno-avx512vbmi2", "-mno-avx"])
@@ -337,6 +371,7 @@ def test_an_older_processor_has_the_same_products(options, tmp_path):
         test_other_values_have_the_product_of_xla,
         test_a_product_with_sparse_rows_is_exact,
         test_what_sparse_rows_are_summed_to_is_exact,
+        test_units_are_drawn_in_their_order,
     )
     tests = [f"{__file__}::{test.__name__}" for test in exact]
     done = subprocess.run(

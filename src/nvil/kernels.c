@@ -1,4 +1,5 @@
-/* Products with binary matrices, for `products.py`, and with sparse ones, for `sparse.py`.
+/* Products with binary matrices, for `products.py`, and with sparse ones, for `sparse.py`; autoregressive units, drawn one
+   after another, for `layers.py`.
 
    Compiled for the processor at hand by `kernels.py`, and called by XLA through its foreign function interface. Matrices
    are stored row after row. With binary ones no branch depends on single values: where some are on and some are not, a
@@ -35,6 +36,7 @@ enum { BLOCK = 64 };  /* rows of a table, of which a strip stays in the nearest 
 enum { ROWS = 512 };  /* of the result, of which a strip stays in the next one */
 enum { OFTEN = 3 };   /* times that a row of a table is added, from which on a copy of it pays */
 enum { SPLIT = 128 }; /* columns that are searched at a time */
+enum { DRAWN = 8 };   /* cases that are drawn at a time */
 enum { MANY_VALUES = 1 << 16, MANY_SUMS = 1 << 20 }; /* from which on several threads pay */
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef float aligned_vector __attribute__((vector_size(4 * LANES)));
@@ -393,6 +395,27 @@ static void sparse_outer(const Entries *e, const float *delta, float *out, int64
         FOR_ENTRIES(e, r % e->cases, columns, k, j) out[r * columns + j] += value_at(e, k) * delta[r];
 }
 
+/* v_j = 1 where margin_j + sum over k < j of v_k within_kj is positive, for each case, unit after unit. */
+typedef struct {
+    const float *margin, *within;
+    float *value;
+    int64_t cases, units;
+} Draw;
+
+static void draw_part(const void *work, int64_t part) {
+    const Draw *d = work;
+    int64_t units = d->units, last = (part + 1) * DRAWN < d->cases ? (part + 1) * DRAWN : d->cases;
+    for (int64_t i = part * DRAWN; i < last; i++) {
+        float *value = d->value + i * units; /* first what decides it */
+        memcpy(value, d->margin + i * units, units * sizeof(float));
+        for (int64_t j = 0; j < units; j++) {
+            int on = value[j] > 0;
+            value[j] = on;
+            if (on) add_row(value + j + 1, 1, d->within + j * units + j + 1, units - j - 1);
+        }
+    }
+}
+
 /* Whether XLA only asks for which version of its interface a function was compiled; then it is answered. */
 static int asked_for_version(XLA_FFI_CallFrame *call) {
     XLA_FFI_Extension_Base *extension = call->extension_start;
@@ -470,5 +493,15 @@ XLA_FFI_Error *nvil_sparse_outer(XLA_FFI_CallFrame *call) {
     Entries entries = entries_of(call);
     XLA_FFI_Buffer *out = RESULT(0);
     sparse_outer(&entries, ARGUMENT(4)->data, out->data, out->dims[0], out->dims[1]);
+    return NULL;
+}
+
+/* (margin, within) -> value */
+XLA_FFI_Error *nvil_draw_in_order(XLA_FFI_CallFrame *call) {
+    if (asked_for_version(call)) return NULL;
+    XLA_FFI_Buffer *margin = ARGUMENT(0);
+    Draw draw = {margin->data, ARGUMENT(1)->data, RESULT(0)->data, margin->dims[0], margin->dims[1]};
+    int64_t threads = draw.cases * draw.units * draw.units < MANY_SUMS ? 1 : threads_of(call);
+    in_parts(call, threads, draw_part, &draw, parts_of(draw.cases, DRAWN));
     return NULL;
 }

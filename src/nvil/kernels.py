@@ -33,6 +33,7 @@ NAMES = (
     "nvil_add_sparse_transposed",
     "nvil_sparse_inner",
     "nvil_sparse_outer",
+    "nvil_draw_in_order",
 )
 OPTIONS = ("-std=gnu99", "-O3", "-fno-math-errno", "-ffp-contract=fast", "-fPIC", "-shared")
 SECONDS = 60

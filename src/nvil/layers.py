@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from nvil import kernels
 from nvil.contracts import Constant
 from nvil.domains import BINARY, COUNTS, NUMBERS, Domain, after, one_hot
 from nvil.errors import UsageError
@@ -158,7 +159,7 @@ class AutoregressiveBernoulli(Layer):
     """Bernoulli units, each depending on those before it: the latents of fDARN and DARN, structured posteriors for Q.
 
     log P(v | context) = sum_j log P(v_j | v_1..j-1, context) with logits a = logits(context) + v @ W, W strictly upper
-    triangular. All conditionals come from one masked matrix product; sampling is sequential (`sample_in_blocks`).
+    triangular. All conditionals come from one masked matrix product; sampling is sequential (`sample_in_order`).
     """
 
     domain: ClassVar[Domain] = BINARY
@@ -171,7 +172,7 @@ class AutoregressiveBernoulli(Layer):
         draws = uniform(key, logits.shape)
         # u < sigmoid(a) is a > logit(u): no exponential inside the sequential part
         margin = logits - (jnp.log(draws) - jnp.log1p(-draws))
-        value = sample_in_blocks(margin.reshape(-1, self.units), self._masked())
+        value = sample_in_order(margin.reshape(-1, self.units), self._masked())
         return value.reshape(logits.shape)
 
     def log_prob(self, value: Float[Array, "*batch units"], context: Context) -> Float[Array, "*batch"]:
@@ -464,10 +465,26 @@ def _sampled_mean(layer: Layer, context: Context) -> Float[Array, "*batch units"
     return jnp.mean(jax.lax.map(conditional, jax.random.split(jax.random.key(0), 64)), axis=0)
 
 
+def sample_in_order(
+    margin: Float[Array, "cases units"], within: Float[Array, "units units"]
+) -> Float[Array, "cases units"]:
+    """The binary v with v_j = 1 where margin_j + sum_k<j v_k within_kj > 0, unit after unit.
+
+    On a CPU, in single precision, a function in C adds the rows of the units that are on (`kernels.c`); elsewhere, and
+    on several devices, XLA has `sample_in_blocks`. Its derivatives are zero.
+    """
+    margin, within = jax.lax.stop_gradient((margin, within))
+    if margin.dtype != jnp.float32 or not jax.sharding.get_abstract_mesh().empty or not kernels.available():
+        return sample_in_blocks(margin, within)
+    shape = jax.ShapeDtypeStruct(margin.shape, margin.dtype)
+    ours = jax.ffi.ffi_call("nvil_draw_in_order", shape, vmap_method="sequential")
+    return jax.lax.platform_dependent(margin, within, cpu=ours, default=sample_in_blocks)
+
+
 def sample_in_blocks(
     margin: Float[Array, "cases units"], within: Float[Array, "units units"], block: int | None = None
 ) -> Float[Array, "cases units"]:
-    """The binary v with v_j = 1 where margin_j + sum_k<j v_k within_kj > 0, unit after unit.
+    """As `sample_in_order`, by operations of XLA.
 
     Within a block of units a loop adds one row of weights at a time; what a block does to the next ones is a matrix
     product. The result is that of the plain loop over all units, up to five times sooner (`benchmarks/layer_cost.py`,
