@@ -203,7 +203,8 @@ def _times(found: dict[Any, Any]) -> str:
         "\n## Time to the paper's figure\n",
         "Wall time on one core, compilation and validation included, until the *validation* bound passes the paper's "
         "figure for the test set; where the validation cases are the harder ones, it may never, though the test bound "
-        "does. `quick` is `best` with three eighths of its updates.\n",
+        "does. `quick` is `best` with three eighths of its updates. Cells were made by different commits, on different "
+        "machines, some of them busy, so their times do not compare.\n",
         "| Cell | recipe | paper | test | best validation | time to pass | whole run | updates |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
