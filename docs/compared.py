@@ -24,8 +24,9 @@ def table(found) -> str:
     lines = [HEADER, "|---|---:|---:|---:|---:|---:|---:|---:|"]
     for each in sorted(found["estimators"], key=lambda each: -each["log_likelihood"]):
         ratio = each["gradient"]["signal_to_noise"]["inference"]
+        samples = f"{each['samples']} pair" if each["name"] in ("arm", "disarm") else each["samples"]
         lines.append(
-            f"| {ESTIMATOR_NAMES[each['name']]} | {each['samples']} | {each['batch_size']} | {each['updates']:,} | "
+            f"| {ESTIMATOR_NAMES[each['name']]} | {samples} | {each['batch_size']} | {each['updates']:,} | "
             f"{each['seconds']:.0f} | {number(each['bound'], 1)} | {number(each['log_likelihood'], 1)} | {ratio:.3f} |"
         )
     return "\n".join([*lines, *(f"\nLeft out: {name}. {why}" for name, why in found["left_out"].items())])

@@ -2,7 +2,7 @@
 
     python examples/mlp_decoder.py runs/mlp
 
-Stop it at any time, even with kill -9: the same command goes on to the same bits.
+Stop it at any time, even with kill -9: the same command resumes with bit-identical results.
 """
 
 import sys

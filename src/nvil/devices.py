@@ -175,9 +175,10 @@ def connect(
 
     **Arguments:**
 
-    - `devices`: in all. On a CPU, each has one thread.
+    - `devices`: the number of devices over all processes. On a CPU, each has one thread.
     - `coordinator`: HOST:PORT of the first process; by default as the launcher (SLURM, Open MPI) says.
-    - `processes`, `process`: how many there are, and which this one is, from 0; by default as the launcher says.
+    - `processes`, `process`: the number of processes, and the index of this one, from 0; by default as the launcher
+      says.
 
     Must be called before JAX has computed anything.
     """

@@ -28,7 +28,7 @@ from nvil.rows import Rows
 from nvil.sparse import takes_sparse
 
 AVERAGE_EVERY = 10
-"""Updates between two that go into the average: a pass over all parameters is too dear for each."""
+"""Updates per step of the average: each step is a pass over all parameters, too slow for every update."""
 
 
 class Learner(eqx.Module):
@@ -37,10 +37,10 @@ class Learner(eqx.Module):
     **Arguments:**
 
     - `estimator`: `estimators.nvil()` by default.
-    - `optimiser`: of optax, over `contracts.Parameters`; `optimisers.adam()` by default.
+    - `optimiser`: an optax optimiser over `contracts.Parameters`; `optimisers.adam()` by default.
     - `batch_size`: cases per update; 20 in the paper.
-    - `average`: the share of the updates so far, the last ones, over which parameters are averaged for validation and
-      for use, such as 0.1; None for the parameters as they are.
+    - `average`: validate and use the parameters averaged over the last fraction of the updates so far, such as 0.1;
+      None for the current parameters.
     """
 
     estimator: Estimator
@@ -69,7 +69,7 @@ class Learner(eqx.Module):
             raise UsageError(f"`average` must be above 0 and at most 1, got {average}.")
 
     def init(self, pair: Pair, rows: Rows, *, seed: int = 0) -> TrainState:
-        """The state before the first update. `rows` give a minibatch to take first statistics from."""
+        """The state before the first update; a minibatch of `rows` gives the first statistics."""
         self.estimator.check(pair)
         x = eqx.filter_eval_shape(lambda rows: rows.minibatch(jax.random.key(0), self.batch_size), rows)
         check_pair(pair, x)
@@ -96,7 +96,7 @@ class Learner(eqx.Module):
         return TrainState(params, optimiser_state, estimator_state, average, state.key, step), info, gradients
 
     def _averaged(self, average: Pair, pair: Pair, step: Array) -> Pair:
-        """The average moves towards `pair` by one part in as many as there are in the last share of the updates."""
+        """Move the average towards `pair` by 1/k, where k is the number of averaged steps in the last fraction."""
         assert self.average is not None
         arrays, static = eqx.partition(average, eqx.is_inexact_array)
         new = eqx.filter(pair, eqx.is_inexact_array)
@@ -108,17 +108,17 @@ class Learner(eqx.Module):
         def moved(pairs: tuple[Any, Any]) -> Any:
             return jax.tree.map(move, *pairs)
 
-        # Before the first that counts, the parameters as they are stand for the average.
+        # Until the first averaged step, the average is the current parameters.
         due = (step % AVERAGE_EVERY == 0) | (step < AVERAGE_EVERY)
         arrays = jax.lax.cond(due, moved, lambda pairs: pairs[0], (arrays, new))
         return eqx.combine(arrays, static)
 
     def learned(self, state: TrainState) -> Pair:
-        """The pair that a state stands for: that which is validated, kept and used."""
+        """The pair that is validated, kept and used: the averaged one, if there is an average."""
         return state.params.pair if self.average is None else state.average
 
     def validate(self, pair: Pair, x: Any, *, samples: int = 10, seed: int = 0) -> Evaluation:
-        """The estimator's own objective on the rows of `x`: the bound, unless the estimator climbs another one."""
+        """The estimator's own objective on the rows of `x`: the bound, unless the estimator climbs another."""
         return evaluate(pair, x, samples=samples, seed=seed, objective=self.estimator.objective)
 
     def diagnose(self, state: TrainState, rows: Rows) -> Diagnostics:
@@ -127,7 +127,7 @@ class Learner(eqx.Module):
 
 
 def _strong(leaf: Any) -> Any:
-    """An array as the loop gives it back: one of a weak type (`jnp.full(3, 0.1)`) would compile the loop twice."""
+    """An array of the type that the loop returns: a weak type (`jnp.full(3, 0.1)`) would compile the loop twice."""
     return jnp.asarray(leaf, leaf.dtype) if isinstance(leaf, jax.Array) and not _is_key(leaf) else leaf
 
 
@@ -136,12 +136,12 @@ def _is_key(leaf: Array) -> bool:
 
 
 def gradient_norms(gradients: Parameters) -> Float[Array, "3"]:
-    """Of model, inference network and baselines."""
+    """The norms of the gradients of the model, the inference network and the baselines."""
     return jnp.stack([jnp.asarray(optax.tree.norm(group), float) for group in gradients])
 
 
 def default_validation(cases: int) -> int:
-    """How many cases to hold out where nobody says: a twentieth, from 100 to 1000, but at most a fifth."""
+    """How many cases to hold out by default: a twentieth, from 100 to 1000, but at most a fifth."""
     return min(1000, max(100, cases // 20), cases // 5)
 
 

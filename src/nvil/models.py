@@ -41,7 +41,7 @@ WITHIN = ("factorial", "autoregressive")
 VISIBLES = ("bernoulli", "categorical", "gaussian")
 LATENTS = ("bernoulli", "categorical", "gaussian")
 LATENT_BIAS = -2.0
-"""Where the biases of the latents start: sparse, which won on every data set tried (results/README.md)."""
+"""Where the biases of the latents start: sparse, which won on every data set tried (results/search.md)."""
 
 
 class Choices(TypedDict, total=False):
@@ -67,31 +67,33 @@ def sbn(visible: int, hidden: Sequence[int], **choices: Unpack[Choices]) -> Pair
 
     **Arguments:**
 
-    - `visible`: the number of columns of a case: of observed variables; for documents, of words in the vocabulary.
+    - `visible`: the number of columns of a case: the observed variables or, for documents, the words in the vocabulary.
     - `hidden`: the number of latent variables in each layer, from the data up.
     - `visibles`: "bernoulli" (the default), "categorical" for variables that are each one of several categories,
       one-hot, or "gaussian" for data of real numbers.
-    - `visible_categories`: of every categorical visible, so that it has as many columns.
+    - `visible_categories`: the number of categories (one-hot columns) per categorical visible.
     - `inference`: "factorial" (the default), or "autoregressive" for connections within each layer of Q (Section 4.2,
       Table 2).
     - `latents`: "bernoulli" (the default), "categorical" for latents that are each one of several categories, one-hot,
       or "gaussian"; for all layers, or one for each from the data up.
-    - `categories`: of every categorical latent; 10 by default.
+    - `categories`: the number of categories per categorical latent; 10 by default.
     - `between`: the sizes of deterministic layers between any two stochastic ones, in P and in Q, from the data up,
       such as (200,); by default none, as in the paper. They make the conditionals nonlinear.
-    - `activation`: theirs, "tanh" (the default) or "relu".
+    - `activation`: the activation of the `between` layers, "tanh" (the default) or "relu".
     - `given`: makes it a conditional model of a case's other columns given its first `given` ones, which every layer of
       P and of Q then sees; 0 by default. These may hold any numbers, best of about unit size; with Gaussian visibles
       they are seen in units of their `deviation`, less their `mean`, like the others.
     - `lengths`: makes it a document model, with a multinomial visible layer over word counts (Section 4.3); they
       are the lengths that sampled documents may have.
-    - `mean`: of the training data. Q and its baselines see the input less this mean, and the visible biases start where
-      the untrained model has about this mean. Without it, Q takes the mean of the data it is first trained on.
-    - `deviation`: of the training data, for Gaussian visibles: P and Q see real numbers in units of it, less the mean.
+    - `mean`: the mean of the training data. Q and its baselines see the input less this mean, and the visible biases
+      start where the untrained model has about this mean. Without it, Q takes the mean of the data it is first trained
+      on.
+    - `deviation`: the standard deviations of the training data, for Gaussian visibles: P and Q see real numbers less
+      the mean, in units of these.
     - `latent_bias`: where the biases of Bernoulli latents start, in P and in Q; one number, or one per layer from the
       data up; -2 by default. Below zero the latents start sparse: fewer are on at once, and a factorial Q misses less
       of how they explain each other away. The paper does not say where it starts them.
-    - `seed`: of the initial weights; 0 by default.
+    - `seed`: the seed of the initial weights; 0 by default.
 
     !!! example
 

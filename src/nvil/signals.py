@@ -131,7 +131,7 @@ class RunningMean(Transformation):
 
     The paper subtracts the *updated* c, which holds a share (1 - decay) / n of each of the n signals it is subtracted
     from: without normalisation the expected gradient of Q is then exactly 1 - (1 - decay) / n of the true one.
-    `order="strict"` subtracts the previous c and is unbiased.
+    `order="strict"` subtracts the previous c, which removes this bias.
     """
 
     sparse: ClassVar[bool] = True

@@ -1,7 +1,7 @@
 """Compiled programs are kept in the user's cache folder, so that a config compiles once on a machine.
 
 JAX finds a program by its contents, its flags and the version of the compiler, so a program that was read is the one
-that would have been compiled, and a run goes on to the same bits. The variables of JAX's own have the last word:
+that would have been compiled, and results are bit-identical. The variables of JAX's own have the last word:
 JAX_COMPILATION_CACHE_DIR is another folder, and JAX_ENABLE_COMPILATION_CACHE=false turns the cache off.
 """
 

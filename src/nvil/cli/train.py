@@ -22,12 +22,17 @@ TRAINED = {
             "devices",
             int | None,
             None,
-            "Share every minibatch among this many devices in all, of this process or of those that srun or mpirun "
-            "started with the same command. A CPU core is one.",
+            "Split each minibatch across this many devices (a CPU core counts as one), counted over all processes.",
         ),
-        option("coordinator", str | None, None, "Without such a launcher: HOST:PORT of the first process, for all."),
-        option("processes", int | None, None, "How many processes there are."),
-        option("process", int | None, None, "Which of them this one is, from 0."),
+        option(
+            "coordinator",
+            str | None,
+            None,
+            "Address (HOST:PORT) of process 0; every one of several processes needs it unless srun or mpirun started "
+            "them.",
+        ),
+        option("processes", int | None, None, "Number of processes."),
+        option("process", int | None, None, "Index of this process, from 0."),
     ),
 }
 
@@ -41,10 +46,11 @@ def train(words: list[str]) -> None:
     For example:
       nvil train
       nvil train --data my.npy --binarize threshold --hidden 200 200 --out runs/deep
-      nvil train --data binarized-mnist --hidden 200 --batch-size 100 --latent-bias -4 \
-        --schedule cosine --weight-decay 0.01 --updates 120000
+      nvil train --data binarized-mnist --hidden 200 200 --learning-rate 4e-3 --epsilon 1e-2 --latent-bias -4 \
+        --weight-decay 0.01 --schedule cosine --batch-size 25 --samples 4 --baseline leave-one-out \
+        --validation 1000 --updates 800000 --report-every 5000
       nvil train --from runs/deep --without normalisation --out runs/ablation
-      generate-cases | nvil train --data - --hidden 50
+      python examples/bars.py 200000 | nvil train --data - --hidden 16
     """
     parsed, config = parse_choices(train, TRAINED, words)
     config.resolved()  # tells mistakes first; the run resolves it by what the data turns out to be

@@ -78,7 +78,7 @@ def option(default: Any, group: str, text: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What defines a run; with these, on the same machine, it gives the same bits.
+    """What defines a run: on the same machine, these choices give bit-identical results.
 
     `nvil train --help` says what each choice means.
     """
@@ -137,7 +137,10 @@ class Config:
         (), "learning", "Techniques of nvil to leave out: baseline, running-mean, normalisation, local-signals."
     )
     order: str = option(
-        "paper", "learning", "paper uses the running mean and variance after their update; strict before, unbiased."
+        "paper",
+        "learning",
+        "paper uses the running mean and variance after their update, strict before it, which removes a small bias of "
+        "the gradient. Normalisation scales the gradient in either order.",
     )
     decay: float = option(0.8, "learning", "The smoothing factor of the running mean and variance.")
     baseline: str | None = option(

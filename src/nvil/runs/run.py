@@ -1,8 +1,8 @@
 """The run folder: what was asked for, what happened, and the trained pair.
 
-config.toml        every choice, defaults written out; what the data looked like; what it was made with
-metrics.jsonl      one report per line; the same bits however often the run was stopped
-timing.jsonl       how fast it went and when, for every report
+config.toml        every choice, defaults written out; what the data looked like; and package versions
+metrics.jsonl      one report per line; bit-identical however often the run was stopped
+timing.jsonl       the speed and the time of every report
 checkpoint/        complete training states, the last two
 best.safetensors   the parameters with the best validation bound
 samples.png        a picture of samples, where cases are pictures (samples.txt for documents)
@@ -120,9 +120,9 @@ class Experiment(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run folder: it trains anything, survives being killed at any instant, and goes on to the same bits.
+    """A run folder: it trains anything, survives being killed at any instant, and resumes with bit-identical results.
 
-    From Python, any pair, learner and data; the same lines again go on where the run stopped:
+    From Python, any pair, learner and data; running the same lines again resumes where the run stopped:
 
     !!! example
 
@@ -144,7 +144,7 @@ class Run:
     own: Own | None = None
     """What is known of the pair and the learner, where they came from Python."""
     made_with: Mapping[str, str] = dataclasses.field(default_factory=lambda: made_with(), compare=False)
-    """Versions of what the run was last trained with, and the machine."""
+    """The package versions and the machine that the run was last trained with."""
     vocabulary: tuple[str, ...] | None = dataclasses.field(default=None, compare=False, repr=False)
     pair: Pair | None = dataclasses.field(default=None, compare=False, repr=False)
     """The untrained pair, or its shapes; None where only the user's code can build it."""
@@ -171,7 +171,7 @@ class Run:
 
         **Arguments:**
 
-        - `folder`: of the run. What it holds must have been made by the same call; only `updates` may grow.
+        - `folder`: the run's folder. What it holds must have been made by the same call; only `updates` may grow.
         - `pair`, `data`, `learner`, `updates`, `validation`, `report_every`, `patience`, `seed`: as in `nvil.fit`.
         - `image`: the (height, width) of a case, for the page to show cases as pictures.
         - `vocabulary`: the words that columns count, for documents.
@@ -383,7 +383,7 @@ class Run:
         return self.pair
 
     def write_config(self, made: Mapping[str, str] | None = None) -> None:
-        """Write config.toml; what the run was `made` with is, by default, what is here now."""
+        """Write config.toml; `made` holds the versions to write, by default those in use now."""
         what = dataclasses.asdict(self.config) if self.config is not None else {}
         if self.own is not None:
             what = {"made_from": "python", **dataclasses.asdict(self.plan), **dataclasses.asdict(self.own)}
@@ -424,10 +424,10 @@ class Run:
         return metrics.read_arrays(self.folder / "metrics.jsonl")
 
     def timing(self) -> dict[str, np.ndarray]:
-        """The same of timing.jsonl.
+        """Like `metrics`, for timing.jsonl.
 
-        `updates_per_second` is of training alone, `seconds` is the wall time since the report before (or since the
-        process began), and `time` is that of the report in seconds since 1970.
+        `updates_per_second` counts training alone, `seconds` is the wall time since the previous report (or since the
+        process began), and `time` is when the report was made, in seconds since 1970.
         """
         return metrics.read_arrays(self.folder / "timing.jsonl")
 
@@ -483,11 +483,11 @@ class Run:
     # Training
 
     def resume(self, updates: int | None = None, *, data: Path | str | None = None) -> Iterator[training.Report]:
-        """Go on training from the newest checkpoint, up to `updates` in all; `data` says where its data has moved."""
+        """Resume training from the newest checkpoint, up to `updates` in all; `data` says where the data is now."""
         yield from self.resumed(updates, data=data)[0].fit()
 
     def resumed(self, updates: int | None = None, *, data: Path | str | None = None) -> tuple["Run", Dataset]:
-        """The same run, ready to go on up to `updates` in all, and its data, which is at `data` where it has moved."""
+        """The same run, ready to go on up to `updates` in all, and its data, read from `data` if it has moved."""
         if self.config is None:
             raise UsageError(
                 f"{self.folder} was trained from Python on a pair of its own; to go on, call nvil.Run.create again as "
@@ -664,7 +664,7 @@ def _first_checkpoint(seconds: float) -> str:
 
 
 def made_with() -> dict[str, str]:
-    """What a run's bits depend on besides its config."""
+    """What a run's results depend on, to the bit, besides its config."""
     facts = (platform.python_version(), platform.platform(), jax.devices()[0].device_kind)
     packages = (importlib.metadata.version(name) for name in ("nvil", *PACKAGES))
     return dict(zip(MADE_WITH, (*packages, *facts), strict=True))
@@ -674,7 +674,7 @@ def _say_if_changed(before: Mapping[str, str], now: Mapping[str, str]) -> None:
     changed = [f"{name} {before[name]} -> {now[name]}" for name in before if before[name] != now[name]]
     if changed:
         log.warning(
-            "This run began with other versions (%s); it resumes, but perhaps not to the same bits.",
+            "This run began with other versions (%s); it resumes, but its results may not be bit-identical.",
             "; ".join(changed),
         )
 

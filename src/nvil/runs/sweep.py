@@ -66,7 +66,7 @@ class Sweep:
         sweep = nvil.Sweep("runs/rates", nvil.Config(updates=5000), grid)
         if __name__ == "__main__":
             sweep.fit()
-        sweep.table()      # a row for every config: mean and standard error over its seeds
+            sweep.table()  # a row for every config: mean and standard error over its seeds
 
     **Arguments:**
 
