@@ -83,7 +83,7 @@ def commands(tmp_path_factory):
     commands.close()
 
 
-UPDATES = "400"
+UPDATES = "6000"
 """Of runs that are stopped: enough that none is done before it is."""
 KILLED = (
     "--hidden",
