@@ -60,6 +60,7 @@ def named(file: str, name: str) -> str:
 OWN_CASES = named("devices", "each_device_has_the_products_of_its_own_cases")
 PRODUCTS = named("products", "a_product_is_exact")
 SPARSE_PRODUCTS = named("products", "a_product_with_sparse_rows_is_exact")
+FOUND = named("products", "binary_columns_are_found")
 DRAWN = named("products", "units_are_drawn_in_their_order")
 WARM_UP = named("estimators", "a_warm_up_climbs_the_bound_with_its_layers_weighted")
 CONSTANTS = named("independence", "the_paper_s_constants_are_the_defaults")
@@ -100,7 +101,7 @@ MUTANTS = (
         "kernels.c",
         "chosen(above, x - 1, x + 1)",
         "chosen(above, x + 1, x - 1)",
-        PRODUCTS,
+        FOUND,
     ),
     Mutant("a base left out", "kernels.c", "centred ? a->scale[r] * common[v] : (vector){0}", "(vector){0}", PRODUCTS),
     Mutant("a copy without its signs", "kernels.c", "= before[t] * value", "= value", PRODUCTS),

@@ -18,7 +18,7 @@ import nvil
 from nvil import estimators, kernels
 from nvil.contracts import trained
 from nvil.layers import sample_in_order
-from nvil.products import product
+from nvil.products import _entries, product
 from nvil.rows import as_rows
 from nvil.sparse import repeated
 
@@ -68,6 +68,24 @@ def test_a_product_is_exact(shape, kind, monkeypatch):
     forward, gradient = products(x, weights, delta)
     np.testing.assert_array_equal(forward, x @ weights)
     np.testing.assert_array_equal(gradient, x.T @ delta)
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("off", True),
+        ("few", True),
+        ("half", True),
+        ("centred", True),
+        ("negative", False),
+        ("most", False),
+        ("three", False),
+    ],
+)
+def test_binary_columns_are_found(kind, found):
+    """Where they are not, as with bits times -1, XLA has the product, and nothing but its time would tell."""
+    x = jnp.asarray(matrix(np.random.default_rng(0), kind, 40, 100), jnp.float32)
+    assert bool(jax.jit(lambda x: _entries(x)[0])(x)) == found
 
 
 def test_centred_data_has_the_same_product_to_rounding():
