@@ -75,6 +75,14 @@ def started(estimator, pair, x, seed: int = 0):
     return nvil.Parameters(*pair, baselines), state
 
 
+def drawn_in_order(margin, within):
+    """Autoregressive units by their definition, one after another."""
+    value = np.zeros_like(margin)
+    for j in range(margin.shape[1]):
+        value[:, j] = margin[:, j] + value[:, :j] @ within[:j, j] > 0
+    return value
+
+
 def assert_trees_close(actual, desired, tolerance=1e-8):
     left, right = jax.tree.leaves(actual), jax.tree.leaves(desired)
     assert len(left) == len(right) > 0

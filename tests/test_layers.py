@@ -9,7 +9,7 @@ import scipy.sparse
 import scipy.stats
 
 import nvil
-from helpers import assert_trees_close, first, nvil_with, randomised, started
+from helpers import assert_trees_close, drawn_in_order, first, nvil_with, randomised, started
 from nvil import estimators, exact, optimisers, signals
 from nvil.layers import (
     AutoregressiveBernoulli,
@@ -27,20 +27,12 @@ pytestmark = pytest.mark.usefixtures("float64")
 LEVEL = 1e-4  # chi-square tests fail by chance once in ten thousand seeds; the seeds are fixed
 
 
-def plain_loop(margin, within):
-    """The definition: one unit after another."""
-    value = np.zeros_like(margin)
-    for j in range(margin.shape[1]):
-        value[:, j] = margin[:, j] + value[:, :j] @ within[:j, j] > 0
-    return value
-
-
 @pytest.mark.parametrize("units", [1, 31, 32, 33, 64, 150])
 def test_sampling_in_blocks_is_the_plain_loop(units):
     random = np.random.default_rng(units)
     margin = random.logistic(size=(40, units))
     within = np.triu(random.normal(size=(units, units)), 1)
-    np.testing.assert_array_equal(jax.jit(sample_in_blocks)(margin, within), plain_loop(margin, within))
+    np.testing.assert_array_equal(jax.jit(sample_in_blocks)(margin, within), drawn_in_order(margin, within))
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])

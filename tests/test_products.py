@@ -15,6 +15,7 @@ import pytest
 import scipy.sparse
 
 import nvil
+from helpers import drawn_in_order
 from nvil import estimators, kernels
 from nvil.contracts import trained
 from nvil.layers import sample_in_order
@@ -342,14 +343,6 @@ def test_an_update_from_documents_is_the_same_with_and_without(monkeypatch):
     assert there > gone == 0
     for own, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-3)
-
-
-def drawn_in_order(margin, within):
-    """The definition, one unit after another; all sums are exact."""
-    value = np.zeros_like(margin)
-    for j in range(margin.shape[1]):
-        value[:, j] = margin[:, j] + value[:, :j] @ within[:j, j] > 0
-    return value
 
 
 @pytest.mark.parametrize(("cases", "units"), [(1, 1), (7, 2), (9, 33), (40, 150), (100, 200)])

@@ -49,6 +49,11 @@ def rounded(value: float | None) -> str:
     return "" if value is None else f"{value:.0f}" if abs(value) >= 300 else f"{value:.1f}"
 
 
+def is_level(figure: float, paper: float) -> bool:
+    """Whether a figure is the same as the paper's, to its last digit."""
+    return rounded(figure) == rounded(paper)
+
+
 def signed(difference: float) -> str:
     """With its sign, and a second digit where the first alone would be zero."""
     return f"{difference:+.{1 if abs(difference) >= 0.05 else 2}f}".replace("-", MINUS)
@@ -71,7 +76,7 @@ def _wake_sleep(found: dict[Any, Any]) -> list[str]:
     differences = {}
     for row in presets.description("table1")["rows"]:
         if result := of("table1", row, "WS", "best", found):
-            level = rounded(result["figure"]) == rounded(row["paper"]["WS"])
+            level = is_level(result["figure"], row["paper"]["WS"])
             differences[f"{row['model']} {row['dim']}"] = 0 if level else result["bound"] + row["paper"]["WS"]
     below = {name: difference for name, difference in differences.items() if difference < 0}
     if not below:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nvil.reproduce import presets
-from nvil.reproduce.comparisons import MINUS, best, comparisons, of, rounded, signed
+from nvil.reproduce.comparisons import MINUS, best, comparisons, is_level, of, rounded, signed
 from nvil.reproduce.extrapolation import pace, updates_until
 from nvil.reproduce.results import load_all, seconds_to_pass
 from nvil.runs.storage import save_text
@@ -360,4 +360,4 @@ def _difference(result: dict[str, Any] | None, paper: float | None) -> str:
 
 def _standing(figure: float, paper: float) -> str:
     """A figure that is worse than the paper's is a miss; one that is the same to the paper's last digit is level."""
-    return " (level)" if rounded(figure) == rounded(paper) else " (miss)" if figure > paper else ""
+    return " (level)" if is_level(figure, paper) else " (miss)" if figure > paper else ""
